@@ -1,1 +1,1 @@
-"""Sends decisions of the core: Bindings, evictions, nominations, claims, conditions and Events."""
+"""Carries out decisions of the core: Bindings, evictions, nominations, claims, conditions and Events."""

@@ -1,17 +1,17 @@
-"""Binds a placed pod: wait for Permit and PreBind, then the same POST until its outcome is known.
+"""Binds a placed pod: waits for Permit and PreBind, then repeats one POST until its outcome is known.
 
     POST ── 201 ───────────────────────────────▶ bound
       │ ├─ 409 ─▶ GET: our node and annotations? ─▶ bound; another node or pod ─▶ rejected; otherwise a rejection
       │ ├─ 404, 403, other 4xx: a rejection ───▶ rejected, if no POST before it is in doubt
       │ ├─ 429 ─▶ not executed: wait, retry
-      │ └─ 5xx, no answer of the API server ───▶ in doubt: wait, the identical POST again
+      │ └─ 5xx, no answer of the API server ───▶ in doubt: wait, retry the identical POST
       └─ in doubt, and for 60 s no POST that may still take effect ─▶ GET decides: as above; a pod without a node
                                                      ─▶ rejected; 404 ─▶ no answer: wait, retry
     the watch shows that the pod is gone ──────▶ rejected, between any two of these
 
 In doubt: a POST may have taken effect, and except after a 500 may still do so. The rejection of a later POST does not
-settle that; nor does a 404, which one misled load balancer or API server can give. Only the watch shows that a pod is
-gone.
+settle the doubt. Neither does a 404, which can come from a single misdirected load balancer or API server. Only the
+watch shows that a pod is gone.
 
 While the outcome is in doubt the pod stays assumed: nothing else prevents two pods on one card. It waits without a
 request in flight (in_flight_limit.py). Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
@@ -33,16 +33,16 @@ from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRejected, A
 
 # kube-apiserver's --request-timeout: a request older than this can no longer take effect.
 SERVER_REQUEST_TIMEOUT_S: Final = 60.0
-# The legacy plugin overwrites them at Allocate (docs/develop/protocol.md, "Compatibility with the legacy plugin").
+# The legacy plugin overwrites these at Allocate (docs/develop/protocol.md, "Compatibility with the legacy plugin").
 _OVERWRITTEN: Final = frozenset({names.MEM_ASSIGNED, names.MEM_ASSUME_TIME})
 
 
 @dataclass(slots=True)
 class _Doubt:
-    """Doubt that the POSTs of one pod leave so far. Monotonic seconds.
+    """Doubt that the POSTs of one pod have left so far. Times in monotonic seconds.
 
-    first_s, sent_s: when the first and the last one were sent. open_s: when the last one was sent that may take effect
-    as long as the server works on it. any: one of them may have taken effect.
+    first_s, sent_s: when the first and the last POST were sent. open_s: when the last POST was sent that may take
+    effect as long as the server works on it. any: whether any POST may have taken effect.
     """
 
     first_s: float
@@ -51,20 +51,20 @@ class _Doubt:
     any: bool = False
 
     def ends_in_time(self, now_s: float) -> bool:
-        """Whether one of them may still take effect."""
+        """Whether one of the POSTs may still take effect."""
         return self.open_s is not None and now_s - self.open_s < SERVER_REQUEST_TIMEOUT_S
 
     def lasted(self, now_s: float) -> bool:
-        """Whether no POST that may still take effect was sent for a whole minute."""
+        """Whether no POST that may still take effect was sent in the last minute."""
         return now_s - (self.first_s if self.open_s is None else self.open_s) >= SERVER_REQUEST_TIMEOUT_S
 
 
 @dataclass(slots=True, kw_only=True)
 class Binder:
-    """Sends Bindings. timeout_s: of one POST. now_s: monotonic seconds.
+    """Sender of Bindings. timeout_s: of one POST. now_s: monotonic seconds.
 
-    backoff_s: wait after so many attempts in a row without a definite answer. on_retry: called for each such attempt,
-    with its HTTP status (0: none). gone: by uid, whether the watch has shown that the pod is gone.
+    backoff_s: wait by the number of consecutive attempts without a definite answer. on_retry: called for each such
+    attempt, with its HTTP status (0 for none). gone: by UID, whether the watch has shown that the pod is gone.
     """
 
     cluster: Cluster
@@ -76,7 +76,7 @@ class Binder:
     gone: Callable[[str], bool]
 
     async def bind(self, binding: Binding) -> None:
-        """Return when the pod is bound as `binding` says; raise BindRejected if it never will be.
+        """Return when the pod is bound as in `binding`. Raises BindRejected if it never will be.
 
         Raises Stopped if the process ends before the outcome is known.
         """
@@ -107,7 +107,7 @@ class Binder:
                 raise BindRejected(message, settled=True)
 
     async def _attempt(self, binding: Binding, doubt: _Doubt, *, first: bool) -> None:
-        """One POST, and a GET if that decides: bound, BindRejected or BindUnknown."""
+        """Send one POST, and a GET if that decides. Returns if bound; raises BindRejected or BindUnknown."""
         try:
             async with self.limit.request(binding.pod.namespace, first=first):
                 doubt.sent_s = self.now_s()
@@ -132,7 +132,7 @@ class Binder:
             await self._doubted(binding, doubt, error)
 
     async def _doubted(self, binding: Binding, doubt: _Doubt, error: ApiError) -> None:
-        """The POST may have taken effect; after a 500 it has ended and cannot do so later."""
+        """Record that the POST may have taken effect. After a 500 it has ended, so it cannot take effect later."""
         doubt.any = True
         if not (isinstance(error, ApiFailed) and error.status == HTTPStatus.INTERNAL_SERVER_ERROR):
             doubt.open_s = doubt.sent_s
@@ -141,7 +141,7 @@ class Binder:
         await self._read(binding, doubt, BindRejected(f"the API server failed to bind it: {error.message}"))
 
     async def _read(self, binding: Binding, doubt: _Doubt, rejected: BindRejected) -> None:
-        """GET the pod: return if bound as `binding` says; BindRejected; BindUnknown if it is too early to say."""
+        """GET the pod. Returns if bound as in `binding`; raises BindRejected, or BindUnknown if it is too early."""
         try:
             async with self.limit.request(binding.pod.namespace):
                 pod = await self.cluster.pod(binding.pod.namespace, binding.pod.name)
@@ -166,20 +166,23 @@ class Binder:
 
 
 def not_sent(namespace: str, why: str) -> BindRejected:
-    """Rejection of a binding that was not sent, because other bindings of the namespace fail."""
+    """Rejection for a binding that was not sent because other bindings of the namespace fail."""
     return BindRejected(f"bindings in namespace {namespace} currently fail: {why}", throttled=failure_kind(why))
 
 
 @dataclass(slots=True)
 class _WaitingPod:
-    """left: plugins that have not allowed it yet. decided: done if none is left, or with the rejection."""
+    """A pod that waits for Permit. left: plugins that have not allowed it yet.
+
+    decided: done once no plugin is left; fails with the rejection.
+    """
 
     left: set[str]
     decided: asyncio.Future[None]
 
 
 class WaitingPods:
-    """Placed pods that wait for Permit plugins, by uid. kube-scheduler's waitingPodsMap.
+    """Placed pods that wait for Permit plugins, by UID. kube-scheduler's waitingPodsMap.
 
             placed ──Permit says Wait──▶ WAITING ──every plugin allows──▶ binds
                                            │
@@ -192,7 +195,7 @@ class WaitingPods:
         self._pods: dict[str, _WaitingPod] = {}
 
     async def wait(self, uid: str, waits: Sequence[PermitWait]) -> None:
-        """Return when every plugin in `waits` allows the pod. BindRejected if one rejects it, or after the time-out.
+        """Return when every plugin in `waits` allows the pod. Raises BindRejected if one rejects it, or on time-out.
 
         Raises Stopped if the process ends first.
         """
@@ -211,7 +214,7 @@ class WaitingPods:
             del self._pods[uid]
 
     def allow(self, uid: str, plugin: str) -> None:
-        """A plugin allows the pod; no effect if the pod does not wait."""
+        """Record that a plugin allows the pod. No effect if the pod does not wait."""
         waiting = self._pods.get(uid)
         if waiting is None:
             return
@@ -220,22 +223,22 @@ class WaitingPods:
             waiting.decided.set_result(None)
 
     def reject(self, uid: str, plugin: str, reason: str) -> None:
-        """A plugin rejects the pod; no effect if the pod does not wait."""
+        """Record that a plugin rejects the pod. No effect if the pod does not wait."""
         waiting = self._pods.get(uid)
         if waiting is not None and not waiting.decided.done():
             waiting.decided.set_exception(BindRejected(f"{plugin}: {reason}"))
 
     def stop(self) -> None:
-        """The process ends: waiting pods get Stopped."""
+        """Raise Stopped in all waiting pods, because the process ends."""
         for waiting in self._pods.values():
             if not waiting.decided.done():
                 waiting.decided.set_exception(Stopped())
 
 
 def is_bound_as(pod: objects.PodObject, node: str, annotations: Mapping[str, str]) -> bool:
-    """Whether the pod is on `node` with all of `annotations`: only our Binding can have done that.
+    """Whether the pod is on `node` with all of `annotations`: only our Binding can have caused that.
 
-    Annotations that a legacy plugin may have overwritten since are ignored.
+    Ignores annotations that a legacy plugin may have overwritten since.
     """
     written = pod.metadata.annotations or {}
     ours = {key: value for key, value in annotations.items() if key not in _OVERWRITTEN}

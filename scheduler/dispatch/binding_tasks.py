@@ -22,10 +22,10 @@ from scheduler.pods.pod import Pod
 from scheduler.process.contact import BINDINGS, Contact
 from scheduler.queue.entry import QueuedPod
 
-# Longest back-off after a request that most likely fails again.
+# Longest back-off after a request that will probably fail again.
 _LASTING_BACKOFF_S: Final = 300.0
 _VOLUMES: Final = "binding volumes"
-# A healthy provisioner has created a volume by then.
+# By then, a healthy provisioner has created a volume.
 _VOLUMES_LATE_S: Final = 10.0
 _MOST_NAMED: Final = 3
 
@@ -34,14 +34,14 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _Preparing:
-    """A pod that waits. until: ends the wait when it is cancelled. cancelled: the reason, "" if not cancelled."""
+    """A pod that waits. until: its cancellation ends the wait. cancelled: the reason, "" if not cancelled."""
 
     until: asyncio.Timeout
     cancelled: str = ""
 
 
 class BindingTasks:
-    """Owns the pods between their decision and its outcome."""
+    """Owner of pods from their decision to its outcome."""
 
     def __init__(
         self,
@@ -56,16 +56,16 @@ class BindingTasks:
         follow: Callable[[Pod], Awaitable[None]],
         wake: Callable[[], None],
     ) -> None:
-        """found: called with a pod that is bound elsewhere, unless the watch has shown that.
+        """found: called with a pod that is bound elsewhere, unless the watch has already shown it.
 
         follow: writes the current nomination, if any, into the status of a waiting pod. wake: called when `taken` may
         have decreased.
         """
         self.waiting_pods = WaitingPods()
         self.being_bound = 0  # placed pods, whatever they wait for
-        self.not_sent: set[str] = set()  # uids of pods without a Binding on its way at the end
+        self.not_sent: set[str] = set()  # UIDs of pods whose Binding was not sent before the end
         self._starting = 0  # tasks that have not begun
-        # By uid: pods that wait for Permit, volumes or PreBind. Nothing of their Binding is sent yet.
+        # By UID: pods that wait for Permit, volumes or PreBind. Their Binding is not sent yet.
         self._preparing: dict[str, _Preparing] = {}
         self._engine = engine
         self._binder = binder
@@ -83,7 +83,7 @@ class BindingTasks:
         return self._binder.limit
 
     def taken(self) -> int:
-        """Bind requests that are in flight, or will be at once."""
+        """Number of bind requests that are in flight or about to be sent."""
         return self._starting + self.limit.taken
 
     def start(self, decision: Decision, placement: Placement, tasks: asyncio.TaskGroup) -> None:
@@ -94,7 +94,7 @@ class BindingTasks:
         tasks.create_task(self._bind_and_follow(decision.queued, placement))
 
     def cancel(self, uid: str, reason: str) -> bool:
-        """Undo the placement of a pod whose Binding is not sent; False if there is no such pod.
+        """Undo the placement of a pod whose Binding is not sent. Returns False if there is no such pod.
 
         Source: kube-scheduler, framework/preemption/executor.go, on waiting pods and pods in PreBind.
         """
@@ -107,13 +107,13 @@ class BindingTasks:
         return True
 
     def stop(self) -> None:
-        """Send nothing more; requests in flight are answered."""
+        """Send nothing more. Requests in flight still get their answers."""
         self.limit.stop()
         self.waiting_pods.stop()
         self._volume_binder.stop()
 
     async def _bind_and_follow(self, queued: QueuedPod, placement: Placement) -> None:
-        """Bind; after a rejection, clear the nomination that the pod's status still names."""
+        """Bind the pod. After a rejection, clear the nomination that is left in its status."""
         await self._bind(queued, placement)
         pod, uid = placement.pod, placement.pod.key.uid
         if pod.nominated_node and uid in self._engine.queue and self._engine.tables.record(uid) is None:
@@ -147,7 +147,7 @@ class BindingTasks:
             self._wake()
 
     async def _unless_cancelled(self, placement: Placement) -> None:
-        """Like `_prepared`; BindRejected also if `cancel` ends it."""
+        """Run `_prepared`. Raises BindRejected also if `cancel` interrupts it."""
         uid = placement.pod.key.uid
         preparing = self._preparing[uid] = _Preparing(asyncio.timeout(None))
         try:
@@ -160,11 +160,11 @@ class BindingTasks:
         finally:
             del self._preparing[uid]
         if preparing.cancelled:
-            # The wait ended just before: the caller of `cancel` counts on the room.
+            # The wait had just ended, but the caller of `cancel` relies on the freed room.
             raise BindRejected(preparing.cancelled)
 
     async def _prepared(self, placement: Placement) -> None:
-        """Wait for Permit, then for the volumes, then run PreBind; BindRejected if one of them rejects."""
+        """Wait for Permit, then for the volumes, then run PreBind. Raises BindRejected if one of them rejects."""
         await self.waiting_pods.wait(placement.pod.key.uid, placement.permit_waits)
         late = asyncio.get_running_loop().call_later(_VOLUMES_LATE_S, self._volumes_are_late, placement)
         try:
@@ -182,7 +182,7 @@ class BindingTasks:
                 raise BindRejected(message, status=error.status, lasting=True) from error
 
     def _volumes_are_late(self, placement: Placement) -> None:
-        """Report that the pod holds its node while it waits: no condition says so of a placed pod."""
+        """Report that the pod occupies its node while it waits, because no condition of a placed pod shows this."""
         if placement.volumes is None:
             return
         pod, claims = placement.pod, [claim for claim, _ in placement.volumes]
@@ -199,7 +199,7 @@ class BindingTasks:
 
     def _rejected(self, placement: Placement, rejected: BindRejected) -> None:
         if rejected.found is not None and self._engine.tables.is_assumed(placement.pod.key.uid):
-            # The watch may be late: until it shows the same, the pod would be retried and get a wrong message.
+            # The watch may lag: until it shows the same, the pod would be retried and get a wrong message.
             self._found(rejected.found)
         now_s, longest_s = self._binder.now_s(), _LASTING_BACKOFF_S if rejected.lasting else 0.0
         self._engine.bind_failed(placement, now_s, longest_backoff_s=longest_s, throttled=rejected.throttled)

@@ -1,7 +1,7 @@
-"""Events and pod messages to write, queued per namespace.
+"""Events and pod messages to be written, queued per namespace.
 
-Namespaces take turns. `namespace_limiters` limits the requests that a namespace has in flight: if a webhook hangs on
-the Events of one namespace, those of others are still written. Owned by the event loop.
+Namespaces take turns. `namespace_limiters` limits a namespace's requests in flight: if a webhook hangs on the Events of
+one namespace, the Events of others are still written. Owned by the event loop.
 """
 
 from collections import OrderedDict, deque
@@ -26,9 +26,9 @@ _Event: TypeAlias = EventRecord | SeriesUpdate
 
 @dataclass(slots=True, kw_only=True)
 class Unwritten:
-    """An entry that is taken out to be written. what: an Event, or the uid of a pod with a new message.
+    """An entry that has been taken to be written. what: an Event, or the UID of a pod with a new message.
 
-    tries: number of throttled tries so far.
+    tries: number of throttled attempts so far.
     """
 
     namespace: str
@@ -38,7 +38,10 @@ class Unwritten:
 
 @dataclass(slots=True)
 class _NamespaceQueue:
-    """messages: uid -> tries, in order of their oldest unwritten message. writing: entries that are taken out."""
+    """Entries of one namespace. messages: UID -> tries, in order of their oldest unwritten message.
+
+    writing: number of entries that have been taken.
+    """
 
     limiter: NamespaceLimiter
     events: deque[tuple[_Event, int]] = field(default_factory=deque)
@@ -50,7 +53,7 @@ class _NamespaceQueue:
         return len(self.events) + len(self.messages)
 
     def pop(self) -> tuple[_Event | str, int]:
-        """Remove and return the oldest entry; both kinds take turns."""
+        """Remove and return the oldest entry, alternating between Events and messages."""
         if self.messages and (self.messages_first or not self.events):
             self.messages_first = False
             return self.messages.popitem(last=False)
@@ -59,17 +62,17 @@ class _NamespaceQueue:
 
 
 class EventQueue:
-    """See the module."""
+    """Queues of all namespaces; see the module."""
 
     def __init__(self, most_events: int, most_in_flight: int, now_s: Callable[[], float]) -> None:
-        """most_events: beyond it, the oldest of the longest queue is dropped. now_s: seconds since any start."""
-        self.writing = 0  # entries that are taken out
+        """most_events: above it, the oldest Event of the longest queue is dropped. now_s: seconds since any start."""
+        self.writing = 0  # entries that have been taken
         self._most_events = most_events
         self._now_s = now_s
         self._limiters = NamespaceLimiters(most_in_flight)
         # Next turn first.
         self._queues: OrderedDict[str, _NamespaceQueue] = OrderedDict()
-        # The longest queue when an Event was last added; a search among all takes too long.
+        # The longest queue when an Event was last added: searching all of them would take too long.
         self._longest: _NamespaceQueue | None = None
         self._events = 0
         self._waiting = 0
@@ -79,11 +82,11 @@ class EventQueue:
 
     @property
     def soon(self) -> int:
-        """Number of waiting entries whose namespaces are expected to get answers."""
+        """Number of waiting entries of namespaces that are expected to get answers."""
         return self._limiters.waiting(CircuitState.NEW) + self._limiters.waiting(CircuitState.CLOSED)
 
     def put_event(self, namespace: str, event: _Event) -> _Event | None:
-        """Add an Event; return the one that is dropped for it."""
+        """Add an Event. Returns the Event that is dropped for it, or None."""
         dropped = None
         queue = self._queue_of(namespace)
         queue.events.append((event, 0))
@@ -97,7 +100,7 @@ class EventQueue:
         return dropped
 
     def put_message(self, namespace: str, uid: str) -> None:
-        """Queue the latest message of the pod. It keeps its position, if it has one."""
+        """Queue the latest message of the pod. A queued pod keeps its position."""
         queue = self._queue_of(namespace)
         if uid not in queue.messages:
             queue.messages[uid] = 0
@@ -118,9 +121,9 @@ class EventQueue:
             self._end_if_empty(queue)
 
     def take(self, *, at_once: bool = False) -> Unwritten | float:
-        """The next entry; or when to call again, unless a new entry, an answer or an end comes earlier.
+        """The next entry; or when to call again, unless a new entry, an answer or a finished write comes earlier.
 
-        at_once: also from namespaces that get no answers. Return the entry with `done` or `put_back`.
+        at_once: also take from namespaces that get no answers. Return the entry with `done` or `put_back`.
         """
         now_s, next_s = self._now_s(), inf
         for _ in range(min(len(self._queues), _LOOKED_AT)):
@@ -147,7 +150,7 @@ class EventQueue:
         self._limiters.failed(limiter, error, self._now_s(), _pause_s)
 
     def put_back(self, entry: Unwritten) -> None:
-        """The entry is not written: it is the next of its namespace, unless a newer message replaced it."""
+        """Put back an unwritten entry. It is the next one of its namespace, unless a newer message has replaced it."""
         queue = self._queues[entry.namespace]
         if not isinstance(entry.what, str):
             queue.events.appendleft((entry.what, entry.tries))
@@ -159,7 +162,7 @@ class EventQueue:
         self.done(entry)
 
     def done(self, entry: Unwritten) -> None:
-        """The entry is written or given up."""
+        """Finish an entry that is written or given up."""
         queue = self._queues[entry.namespace]
         queue.writing -= 1
         self.writing -= 1

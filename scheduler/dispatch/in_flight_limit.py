@@ -1,11 +1,12 @@
-"""Limits bind requests in flight, and shares them fairly among namespaces.
+"""Limit of bind requests in flight, shared fairly among namespaces.
 
-A request counts while it is in flight. A pod that waits between two attempts, for Permit or for PreBind does not count.
-`namespace_limiters` sets how many requests a namespace may have in flight. So a webhook that is down in one namespace
-delays no other one, and a server that rejects everything gets few requests.
+A request counts while it is in flight. A pod does not count while it waits between attempts, for Permit, or for
+PreBind.
+`namespace_limiters` sets how many requests a namespace may have in flight. So a failing webhook in one namespace does
+not delay others, and a server that rejects everything gets few requests.
 
-Free requests go round the waiting namespaces, one each; within a namespace in the order of asking. All idle namespaces
-of one circuit state may send, or none of them, so one of each state is examined, however many wait:
+Free requests go to the waiting namespaces round-robin, one each; within a namespace, first come, first served. Either
+all idle namespaces of a circuit state may send or none, so only one per state is examined, however many wait:
 
     IDLE, by state and turn ──a request──▶ BUSY, at most as many as the limit ──its last answer──▶ IDLE
               ▲                                                          └──a failure──▶ PAUSED
@@ -27,19 +28,19 @@ from scheduler.dispatch.namespace_limiters import CircuitState, NamespaceLimiter
 from scheduler.kube.port import ApiError, ApiRejected, NotSent
 from scheduler.queue.heap import Heap
 
-# RBAC's own message, not one of an admission policy: no such request of this namespace is accepted.
+# RBAC's own message, not that of an admission policy: every such request of this namespace would be rejected.
 _NO_RIGHT: Final = re.compile(r'\bcannot [a-z]+ resource "')
 _UNAUTHORIZED: Final = 401
 
 
 class NamespacePaused(Exception):
-    """The namespace is paused after failures; the message is the last one's."""
+    """The namespace is paused after failures; the message is that of the last failure."""
 
 
 class Stopped(Exception):
     """The process ends and sends nothing more.
 
-    The next process lists pods without a definite answer. in_doubt: a request may have taken effect.
+    The next process will list pods without a definite answer. in_doubt: whether a request may have taken effect.
     """
 
     in_doubt = False
@@ -47,7 +48,7 @@ class Stopped(Exception):
 
 @dataclass(slots=True, eq=False)
 class _RequestQueue:
-    """Waiting requests of one namespace. first: the first requests of their pods.
+    """Waiting requests of one namespace. first: the requests that are the first of their pods.
 
     turn: of two namespaces that may send, the one with the lower number does.
     """
@@ -59,7 +60,7 @@ class _RequestQueue:
 
 
 class InFlightLimit:
-    """See the module. Create it inside the event loop that uses it."""
+    """The limit; see the module. Create it inside the event loop that uses it."""
 
     def __init__(
         self,
@@ -72,8 +73,8 @@ class InFlightLimit:
     ) -> None:
         """most: requests in flight, >= 1. now_s: monotonic seconds. backoff_s: pause, by consecutive failures.
 
-        on_free: called when `taken` may have decreased. leads: asked before each request; if it is false, the caller
-        gets NotSent.
+        on_free: called when `taken` may have decreased. leads: called before each request; if it returns False, the
+        caller gets NotSent.
         """
         self._limiters = NamespaceLimiters(most)
         self._now_s = now_s
@@ -81,7 +82,7 @@ class InFlightLimit:
         self._on_free = on_free
         self._leads = leads
         self._starting: Counter[str] = Counter()
-        # Namespaces with waiting requests; each is in one of the other three, see the module.
+        # Namespaces with waiting requests; each is in one of the other three collections, see the module.
         self._queues: dict[str, _RequestQueue] = {}
         self._idle: dict[CircuitState, Heap[float, _RequestQueue]] = {state: Heap() for state in CircuitState}
         self._busy: dict[str, _RequestQueue] = {}
@@ -117,11 +118,11 @@ class InFlightLimit:
         return self._limiters.has_room(namespace, self._now_s(), self._starting[namespace])
 
     def starts(self, namespace: str) -> None:
-        """A pod of the namespace was placed and will be bound."""
+        """Note that a pod of the namespace was placed and will be bound."""
         self._starting[namespace] += 1
 
     def started(self, namespace: str) -> None:
-        """The task of such a pod has begun."""
+        """Note that the task of such a pod has begun."""
         self._starting[namespace] -= 1
         if not self._starting[namespace]:
             del self._starting[namespace]
@@ -136,15 +137,15 @@ class InFlightLimit:
             self._limiters.leave(limiter)
 
     def request(self, namespace: str, *, first: bool = False) -> "InFlightRequest":
-        """One request, inside `binding`. Its ApiError, or none, updates the circuit state of the namespace.
+        """A request, sent inside `binding`. Its ApiError, or success, updates the circuit state of the namespace.
 
-        first: the first of its pod. Entering raises Stopped; for a first request also NamespacePaused, if the namespace
-        fails while it waits.
+        first: whether it is the first request of its pod. Entering raises Stopped; for a first request also
+        NamespacePaused, if the namespace fails while the request waits.
         """
         return InFlightRequest(self, self._limiters.limiter(namespace), first=first)
 
     async def acquire(self, limiter: NamespaceLimiter, *, first: bool) -> None:
-        """Enter `request`."""
+        """Wait for a free request; see `request`."""
         await self._turn_of(limiter, first=first)
         if not self._leads():
             error = NotSent()
@@ -152,7 +153,7 @@ class InFlightLimit:
             raise error
 
     def release(self, limiter: NamespaceLimiter, error: BaseException | None) -> None:
-        """Leave `request`."""
+        """End the request; see `request`."""
         if error is None:
             self._limiters.answered(limiter, self._now_s())
         elif isinstance(error, ApiError):
@@ -169,7 +170,7 @@ class InFlightLimit:
         raise Stopped
 
     def stop(self) -> None:
-        """Send nothing more: waiting requests get Stopped. Requests in flight are answered."""
+        """Send nothing more: waiting requests raise Stopped. Requests in flight still get their answers."""
         self._stopped.set()
         for queue in self._queues.values():
             for waiting in queue.waiting:
@@ -177,7 +178,7 @@ class InFlightLimit:
                     waiting.set_exception(Stopped())
 
     def _free(self, limiter: NamespaceLimiter) -> None:
-        """A request ended; give its share to a waiting one."""
+        """Give the share of an ended request to a waiting one."""
         self._limiters.ends(limiter)
         if queue := self._queues.get(limiter.name):
             self._file(queue)
@@ -189,7 +190,7 @@ class InFlightLimit:
             raise Stopped
         now_s = self._now_s()
         if not self._queues and self._limiters.may_send(limiter, now_s):
-            self._limiters.sends(limiter, now_s)  # as below, if no other request waits
+            self._limiters.sends(limiter, now_s)  # as below, but no other request waits
             return
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue = self._queues.get(limiter.name)
@@ -207,7 +208,7 @@ class InFlightLimit:
             if mine in queue.waiting:
                 self._forget(queue, mine)
             elif not mine.cancelled() and mine.exception() is None:
-                self._free(limiter)  # granted, but not used
+                self._free(limiter)  # granted, but unused
             raise
 
     def _next_turn(self) -> int:
@@ -215,7 +216,7 @@ class InFlightLimit:
         return self._turns
 
     def _file(self, queue: _RequestQueue) -> None:
-        """Put the queue where it belongs now."""
+        """Put the queue into the collection where it belongs now."""
         self._unfile(queue)
         limiter = queue.limiter
         if limiter.in_flight:
@@ -240,7 +241,7 @@ class InFlightLimit:
             del self._queues[queue.limiter.name]
 
     def _serve(self) -> None:
-        """Grant free requests in turn, and set a timer if time alone changes something."""
+        """Grant free requests in turn, and set a timer if a later grant depends on time alone."""
         if not self._queues and self._timer is None:
             return
         now_s = self._now_s()
@@ -258,14 +259,14 @@ class InFlightLimit:
             self._timer = asyncio.get_running_loop().call_later(next_s - now_s, self._serve)
 
     def _next(self, now_s: float) -> _RequestQueue | None:
-        """The namespace that may send and has the next turn."""
+        """The namespace that may send and has the next turn; None if none may send."""
         firsts = (heap.first() for heap in self._idle.values())
         queues = [*(first[1] for first in firsts if first is not None), *self._busy.values()]
         may_send = (queue for queue in queues if self._limiters.may_send(queue.limiter, now_s))
         return min(may_send, key=attrgetter("turn"), default=None)
 
     def _give(self, queue: _RequestQueue, now_s: float) -> None:
-        """Grant a request to the first that waits; other namespaces come before its next one."""
+        """Grant a request to the first waiting one. Other namespaces take their turns before its next one."""
         waiting = queue.waiting[0]
         queue.turn = self._next_turn()
         self._forget(queue, waiting)
@@ -293,7 +294,7 @@ class InFlightLimit:
             self._turn_away(queue)
 
     def _turn_away(self, queue: _RequestQueue) -> None:
-        """Fail requests of pods that have sent nothing, so that they release their node; others retry."""
+        """Fail requests of pods that have sent nothing, so that they release their node; other requests retry."""
         for waiting in [one for one in queue.waiting if one in queue.first]:
             self._forget(queue, waiting)
             if not waiting.done():
@@ -301,7 +302,7 @@ class InFlightLimit:
 
 
 class InFlightRequest:
-    """A request in flight for the block inside it. A class, because a generator would double its cost."""
+    """A request in flight for the duration of a `with` block. A class, because a generator would double the cost."""
 
     __slots__ = ("_first", "_limit", "_limiter")
 
@@ -319,5 +320,5 @@ class InFlightRequest:
 
 
 def concerns_all(rejected: ApiRejected) -> bool:
-    """Whether the rejection concerns the scheduler itself, not this pod: credentials, or a missing right."""
+    """Whether the rejection concerns the scheduler itself, not this pod: credentials, or a missing permission."""
     return rejected.status == _UNAUTHORIZED or bool(_NO_RIGHT.search(rejected.message))

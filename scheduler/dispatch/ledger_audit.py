@@ -1,8 +1,8 @@
-"""The ledger audit on its timer: every node in turn, a few milliseconds at a time.
+"""The ledger audit on a timer: every node in turn, a few milliseconds at a time.
 
     wait ── period ──▶ audit node after node, in slices ──▶ wait
 
-It reports each finding in every round, as long as the finding lasts.
+Every round reports each finding, as long as the finding persists.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ SHARED: Final = "GPUAnnouncedTwice"
 
 
 class LedgerAudit:
-    """Runs until cancelled."""
+    """The periodic audit, which runs until cancelled."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class LedgerAudit:
         report: Callable[[Problem], None],
         done: Callable[[AuditRound], None],
     ) -> None:
-        """period_s: between two rounds. report: called with each finding; done: with each round."""
+        """period_s: between rounds. report: called with each finding. done: called with the result of each round."""
         self._engine = engine
         self._period_s = period_s
         self._now_s = now_s
@@ -68,7 +68,7 @@ class LedgerAudit:
                 found, f"the ledger of the node was wrong and is repaired: {found.difference}", DIFFERS
             )
         for card in found.overcommitted:
-            # An Event about a node is in namespace default, whose readers may not see the pods.
+            # An Event about a node is in namespace default, whose readers may not be allowed to see the pods.
             message = f"{card.without_pods}; kubectl gpushare audit names the largest pods on it"
             self._report_finding(found, message, OVERBOOKED)
         for uuid, other in found.shared.items():

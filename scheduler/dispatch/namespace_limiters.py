@@ -1,24 +1,25 @@
-"""Circuit state and in-flight limit of each namespace, from the answers to its last requests.
+"""Circuit state and in-flight limit of each namespace, based on the answers to its recent requests.
 
     NEW ──an answer──▶ CLOSED ──silent for 50 ms──▶ SLOW ──an answer──▶ CLOSED
      │                    │                          │
      └────────────────────┴──no definite answer──────┴──▶ OPEN ──an answer──▶ CLOSED
 
-    NEW:    no answer is remembered. One request shows whether the namespace gets one.
-    CLOSED: at most three times as many requests as are free. So each namespace leaves some to the next, whatever
-            happens to its own: alone it has three quarters of the limit, the next has three quarters of the rest.
-    SLOW:   all its requests are in flight, more of its pods ask for one, and no answer came. Its next pods wait in
+    NEW:    no answer is remembered. One request shows whether the namespace gets answers.
+    CLOSED: at most three times as many requests as are free. So each namespace leaves some for the next one, whatever
+            happens to its own requests: alone it has three quarters of the limit, the next has three quarters of the
+            rest.
+    SLOW:   all its requests are in flight, more of its pods ask for one, and no answer has come. Its next pods wait in
             the queue without a message; they are served in order when an answer comes.
-    OPEN:   a failure, or no answer for a second. After a pause one request at a time (half-open); all open namespaces
+    OPEN:   a failure, or no answer for a second. After a pause, one request at a time (half-open); all open namespaces
             together have a quarter of the limit. Its next pods also let others pass, and get a message.
 
-Each namespace starts with a congestion window of one request, and each answer adds one; it starts again after a second
-without requests, and after a failure. So many namespaces that come at once and hang use one request each. Pods beyond
-the window wait in the queue, where pods of other namespaces pass them.
+Each namespace starts with a congestion window of one request, and each answer adds one. The window is reset after a
+second without requests, and after a failure. So if many namespaces start at once and hang, each uses one request. Pods
+beyond the window wait in the queue, where pods of other namespaces pass them.
 
-Over all namespaces: requests that may stay unanswered are those of namespaces that are not CLOSED, or are silent now.
-They leave a quarter of the limit if a SLOW or OPEN namespace asks for the next, and a sixteenth if a NEW one does. So a
-namespace that answers can always send, and a new one soon, however many others hang together.
+Over all namespaces: a request counts as possibly unanswered if its namespace is not CLOSED, or is currently silent.
+These requests leave a quarter of the limit free for a SLOW or OPEN namespace that asks next, and a sixteenth for a NEW
+one. So a namespace that gets answers can always send, and a new one soon, however many others hang at once.
 
 Decides only; `in_flight_limit` waits. now_s: monotonic seconds.
 """
@@ -34,22 +35,22 @@ from cachetools import LRUCache
 
 from scheduler.kube.port import ApiError, ApiThrottled
 
-# A namespace at its limit without an answer for this long keeps others from being placed. A healthy server answers
-# sooner; a mistake costs nothing, as the namespace was only late.
+# A namespace at its limit that gets no answer for this long is SLOW, because its pods would keep others from being
+# placed. A healthy server answers sooner. A false alarm costs nothing, because the namespace was only late.
 _SLOW_S: Final = 0.05
-# After this silence its webhook hangs.
+# After this silence, its webhook is assumed to hang.
 _SILENT_S: Final = 1.0
-# A namespace starts again after this time without requests. Source: RFC 2861, the TCP congestion window after idle
+# After this time without requests, a namespace starts again. Source: RFC 2861, the TCP congestion window after idle
 # time.
 _IDLE_S: Final = 1.0
 NO_ANSWER: Final = "no answer"
-# One pod that no server can bind must not stop the others of its namespace.
+# One pod that no server can bind must not block the others of its namespace.
 _FEWEST_PODS_OPEN: Final = 4
 _MOST_REMEMBERED: Final = 4096
 
 
 class CircuitState(IntEnum):
-    """See the module. Integers, because they index counters: hashing other members by name is slower."""
+    """State of a namespace; see the module. Integers index counters faster: other enum members hash by name."""
 
     NEW = auto()
     CLOSED = auto()
@@ -62,9 +63,9 @@ class NamespaceLimiter:
     """A namespace with pods that are being bound.
 
     in_flight: requests. waiting: requests that ask to be sent. pods: being bound, with or without a request in flight.
-    window: most requests in flight, by the answers that came. failures: in a row, without a definite answer; why:
-    message of the last one. paused_until_s: end of the pause. silent_since_s: time of the last definite answer, or of
-    the first request after an idle time.
+    window: maximum requests in flight, by the answers so far. failures: consecutive ones without a definite answer;
+    why: message of the last failure. paused_until_s: end of the pause. silent_since_s: time of the last definite
+    answer, or of the first request after an idle time.
     """
 
     name: str
@@ -80,7 +81,7 @@ class NamespaceLimiter:
 
 
 class NamespaceLimiters:
-    """See the module. Owned by the event loop."""
+    """All namespaces; see the module. Owned by the event loop."""
 
     def __init__(self, most: int) -> None:
         """most: requests in flight, >= 1."""
@@ -95,10 +96,10 @@ class NamespaceLimiters:
         self._by_name: dict[str, NamespaceLimiter] = {}
         # Limiters with requests in flight.
         self._with_requests: dict[str, NamespaceLimiter] = {}
-        self._open = 0  # namespaces
+        self._open = 0  # number of OPEN namespaces
         self._sent_by: Counter[CircuitState] = Counter()
         self._waiting_by: Counter[CircuitState] = Counter()
-        # By name: the window, and the time of the last answer.
+        # By name: window, and time of the last answer.
         self._answered: LRUCache[str, tuple[int, float]] = LRUCache(_MOST_REMEMBERED)
 
     # Limits
@@ -110,7 +111,7 @@ class NamespaceLimiters:
 
     @property
     def taken(self) -> int:
-        """Requests in flight, and those that wait in CLOSED namespaces."""
+        """Number of requests in flight or waiting in CLOSED namespaces."""
         return self.in_flight + self.waiting(CircuitState.CLOSED)
 
     def waiting(self, state: CircuitState) -> int:
@@ -120,7 +121,7 @@ class NamespaceLimiters:
     def pause_reason(self, name: str) -> str:
         """Why no more pods of a namespace may be bound now; "" if they may.
 
-        While it fails, only a few of its pods try: each of them holds room that others lack.
+        While a namespace fails, only a few of its pods try: each occupies room that other pods lack.
         """
         limiter = self._by_name.get(name)
         if limiter is None or limiter.state is not CircuitState.OPEN:
@@ -149,7 +150,7 @@ class NamespaceLimiters:
         return not self.has_room(name, now_s)
 
     def may_send(self, limiter: NamespaceLimiter, now_s: float) -> bool:
-        """Whether its next request may be sent now."""
+        """Whether the namespace may send its next request now."""
         if not self.free:
             return False
         match limiter.state:
@@ -168,7 +169,7 @@ class NamespaceLimiters:
     # Events
 
     def enter(self, name: str, now_s: float) -> NamespaceLimiter:
-        """A pod of the namespace is being bound from now on."""
+        """Note that a pod of the namespace is being bound from now on. Returns the namespace's limiter."""
         limiter = self._by_name.get(name)
         if limiter is None:
             limiter = self._by_name[name] = self._new(name, now_s)
@@ -180,19 +181,19 @@ class NamespaceLimiters:
         return self._by_name[name]
 
     def leave(self, limiter: NamespaceLimiter) -> None:
-        """A pod is no longer being bound. A namespace without pods keeps only its last answer."""
+        """Note that a pod is no longer being bound. A namespace without pods keeps only its last answer."""
         limiter.pods -= 1
         if not limiter.pods:
             self._open -= limiter.state is CircuitState.OPEN
             del self._by_name[limiter.name]
 
     def waits(self, limiter: NamespaceLimiter, change: int) -> None:
-        """Change the number of its waiting requests."""
+        """Change the number of the namespace's waiting requests."""
         limiter.waiting += change
         self._waiting_by[limiter.state] += change
 
     def sends(self, limiter: NamespaceLimiter, now_s: float) -> None:
-        """A request is sent."""
+        """Note that a request is sent."""
         if not limiter.in_flight:
             if now_s - limiter.silent_since_s > _IDLE_S:
                 limiter.window = 1
@@ -201,20 +202,20 @@ class NamespaceLimiters:
         self._count_in_flight(limiter, 1)
 
     def ends(self, limiter: NamespaceLimiter) -> None:
-        """A request ended."""
+        """Note that a request has ended."""
         self._count_in_flight(limiter, -1)
         if not limiter.in_flight:
             del self._with_requests[limiter.name]
 
     def answered(self, limiter: NamespaceLimiter, now_s: float) -> None:
-        """A definite answer came: the circuit is CLOSED."""
+        """Note a definite answer: the circuit is CLOSED."""
         limiter.window = min(limiter.window + 1, self._most)
         self._answered[limiter.name] = limiter.window, now_s
         self._set_state(limiter, CircuitState.CLOSED)
         limiter.failures, limiter.why, limiter.paused_until_s, limiter.silent_since_s = 0, "", 0.0, now_s
 
     def fails(self, limiter: NamespaceLimiter, why: str) -> None:
-        """No definite answer came."""
+        """Note a request without a definite answer."""
         self._answered.pop(limiter.name, None)
         self._set_state(limiter, CircuitState.OPEN)
         limiter.window = 1
@@ -222,13 +223,13 @@ class NamespaceLimiters:
         limiter.why = why
 
     def failed(self, limiter: NamespaceLimiter, error: ApiError, now_s: float, pause_s: Callable[[int], float]) -> None:
-        """Record a failure and pause the namespace. pause_s: seconds after so many failures in a row."""
+        """Record a failure and pause the namespace. pause_s: seconds, by number of consecutive failures."""
         self.fails(limiter, f"{error.status or NO_ANSWER}: {error.message}")
         at_least_s = error.retry_after_s if isinstance(error, ApiThrottled) else 0.0
         limiter.paused_until_s = now_s + max(at_least_s, pause_s(limiter.failures))
 
     def refresh(self, limiter: NamespaceLimiter, now_s: float) -> float:
-        """Update the state of a silent namespace with waiting requests; return when to call again, inf for never."""
+        """Update the state of a silent namespace with waiting requests. Returns when to call again, inf for never."""
         if limiter.state is CircuitState.OPEN:
             return limiter.paused_until_s if limiter.paused_until_s > now_s else inf
         if not limiter.in_flight:
@@ -239,7 +240,7 @@ class NamespaceLimiters:
             self._set_state(limiter, CircuitState.SLOW)
         if now_s < limiter.silent_since_s + _SILENT_S:
             return limiter.silent_since_s + _SILENT_S
-        # An earlier failure message says more.
+        # The message of an earlier failure says more.
         self.fails(limiter, limiter.why or f"{NO_ANSWER} for {_SILENT_S:g} s")
         return inf
 
@@ -258,11 +259,11 @@ class NamespaceLimiters:
 
     @property
     def _most_pods_open(self) -> int:
-        """Most pods of one failing namespace that may bind at once."""
+        """Maximum number of pods of one failing namespace that may bind at once."""
         return max(_FEWEST_PODS_OPEN, self._most_open // max(1, self._open))
 
     def _share(self, limiter: NamespaceLimiter) -> int:
-        """Three quarters of the rest. Source: dynamic thresholds, Choudhury and Hahne, 1998, alpha = 3."""
+        """Three quarters of the rest of the limit. Source: dynamic thresholds, Choudhury and Hahne, 1998, alpha = 3."""
         rest = limiter.in_flight + self.free
         return rest - rest // 4
 
@@ -295,10 +296,10 @@ class NamespaceLimiters:
 
 
 def failure_kind(why: str) -> str:
-    """Kind of failure, from the reason for a pause; "" without one."""
+    """Kind of failure, from the reason for a pause; "" if there is none."""
     return NO_ANSWER if why.startswith(NO_ANSWER) else "failures" if why else ""
 
 
 def _is_silent(limiter: NamespaceLimiter, now_s: float) -> bool:
-    """Whether a CLOSED namespace is silent; other states count in any case."""
+    """Whether a CLOSED namespace is silent; namespaces in other states count in any case."""
     return limiter.state is CircuitState.CLOSED and now_s >= limiter.silent_since_s + _SLOW_S

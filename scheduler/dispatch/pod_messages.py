@@ -1,14 +1,14 @@
-"""Messages for the owners of waiting pods: the latest one, and what is written of it. One entry per pod.
+"""Messages for the owners of waiting pods: the latest message, and what has been written of it. One entry per pod.
 
-A new message replaces the one before it, written or not. The messages that were written decide whether another write is
-worth it:
+A new message replaces the previous one, written or not. The messages written so far decide whether another write is
+useful:
 
     Event      the first of its reasons is written; the same reasons again make it a series, written every QUIET_S
     condition  new reasons are written at once, new numbers every QUIET_S
 
 So an attempt costs at most two writes, and repeated attempts without news cost none. A failed write is repeated after a
-back-off, however often the pod is tried. Due times use monotonic seconds (`…_s`), as the wall clock may be set; users
-read Unix time (`unix_s`).
+back-off, however often the pod is tried. Due times use monotonic seconds (`…_s`), because the wall clock may be
+adjusted; users read Unix time (`unix_s`).
 """
 
 from collections import OrderedDict
@@ -24,9 +24,9 @@ from scheduler.pods.pod import Pod
 from scheduler.queue.backoff import backoff_s
 
 Reasons: TypeAlias = tuple[str, ...]
-# Per pod: a pod whose reasons alternate still gets series.
+# Per pod, so that a pod with alternating reasons still gets series.
 _MOST_SERIES: Final = 4
-# First back-off of a failed write, doubling up to QUIET_S.
+# First back-off of a failed write; doubles up to QUIET_S.
 _AGAIN_AFTER_S: Final = 1.0
 
 
@@ -34,7 +34,8 @@ _AGAIN_AFTER_S: Final = 1.0
 class PodMessage:
     """Message for a waiting pod. reasons: the text without numbers; equal reasons mean the same message.
 
-    noted_s: monotonic seconds. rules: names of the rules that object, for counting, because reasons may quote the pod.
+    noted_s: monotonic seconds. rules: names of the rules that reject nodes, for counting, because reasons may quote the
+    pod.
     """
 
     reason: str
@@ -47,9 +48,9 @@ class PodMessage:
 
 @dataclass(slots=True)
 class WrittenEvent:
-    """An Event of one set of reasons. name: of the first Event that was written. seen: total count.
+    """An Event for one set of reasons. name: of the first Event that was written. seen: total count.
 
-    sent_s: `noted_s` of the last message that was sent. failures: failed requests in a row.
+    sent_s: `noted_s` of the last message that was sent. failures: consecutive failed requests.
     """
 
     name: str = ""
@@ -62,12 +63,12 @@ class WrittenEvent:
         return EventSeries(self.seen, message.unix_s)
 
     def is_due(self, message: PodMessage) -> bool:
-        """Whether it is worth a request."""
+        """Whether the message is worth a request."""
         pause_s = again_after_s(self.failures) if self.failures else QUIET_S
         return message.noted_s - self.sent_s >= pause_s
 
     def sent(self, message: PodMessage, name: str | None) -> None:
-        """The message was sent. name: of its Event, None if the write failed."""
+        """Note that the message was sent. name: of its Event, None if the write failed."""
         self.sent_s = message.noted_s
         self.failures = 0 if name is not None else self.failures + 1
         self.name = name or self.name
@@ -77,10 +78,10 @@ class WrittenEvent:
 class PodMessageState:
     """Messages of one pod. shown: message of its condition, None if unknown; its reasons and write time.
 
-    shown_false: the condition exists with status False, so its transition time stays. failures: failed writes of the
-    condition in a row. sent: message of the last write that was tried. replaced: how often another writer overwrote our
-    condition lately; replaced_s: when last. again: a timer will write it. created: creation time of the pod, RFC 3339,
-    "" if unknown.
+    shown_false: the condition exists with status False, so its transition time stays. failures: consecutive failed
+    writes of the condition. sent: message of the last attempted write. replaced: how often another writer has recently
+    overwritten our condition; replaced_s: when it last did. again: whether a timer will write it. created: creation
+    time of the pod, RFC 3339, "" if unknown.
     """
 
     pod: PodKey
@@ -99,7 +100,7 @@ class PodMessageState:
 
     @property
     def event(self) -> WrittenEvent:
-        """Event of the current reasons."""
+        """Event for the current reasons."""
         return self.events[self.latest.reasons]
 
     def update(self, message: PodMessage) -> None:
@@ -118,7 +119,7 @@ class PodMessageState:
 
     @property
     def condition_is_due(self) -> bool:
-        """Whether the condition is worth a write, and its back-off after failures is over."""
+        """Whether the condition is worth a write, and its back-off after failures has ended."""
         if self.shown == self.latest.text or (self.failures and self.again):
             return False
         return self.shown_reasons != self.latest.reasons or self.latest.noted_s - self.shown_s >= QUIET_S
@@ -127,8 +128,8 @@ class PodMessageState:
     def again_after_s(self) -> float:
         """Seconds until the condition is written again.
 
-        It grows: otherwise a namespace whose writes hang would occupy all senders, and so would a writer that
-        overwrites the condition each time.
+        The time grows: otherwise a namespace whose writes hang would occupy all senders, and so would a writer that
+        overwrites the condition every time.
         """
         return again_after_s(self.failures + self.replaced)
 
@@ -137,13 +138,13 @@ class PodMessageState:
         return objects.PodCondition("PodScheduled", "False", self.latest.reason, self.latest.text)
 
     def condition_written(self, message: PodMessage) -> None:
-        """The condition has this message now."""
+        """Note that the condition has this message now."""
         self.shown, self.shown_reasons, self.shown_s = message.text, message.reasons, message.noted_s
         self.shown_false = True
         self.failures = 0
 
     def observe(self, condition: objects.PodCondition | None, now_s: float) -> bool:
-        """The pod shows this condition. Returns whether another writer has overwritten ours."""
+        """Note the condition that the pod shows. Returns whether another writer has overwritten ours."""
         message = None if condition is None else condition.message
         if message == self.shown:
             return False
@@ -159,15 +160,15 @@ class PodMessageState:
 
 
 def again_after_s(failures: int) -> float:
-    """Back-off in seconds, by the number of consecutive failed writes."""
+    """Back-off in seconds, by number of consecutive failed writes."""
     return backoff_s(failures, initial_s=_AGAIN_AFTER_S, max_s=QUIET_S)
 
 
 class PodMessages:
-    """States by uid. Owned by the event loop."""
+    """States by UID. Owned by the event loop."""
 
     def __init__(self, known: Callable[[str], bool]) -> None:
-        """known: by uid, whether the pod is in the queue; `sweep` drops the others."""
+        """known: by UID, whether the pod is in the queue; `sweep` drops the other pods."""
         # Longest unswept first.
         self._pods: OrderedDict[str, PodMessageState] = OrderedDict()
         self._known = known
@@ -177,11 +178,11 @@ class PodMessages:
         return len(self._pods)
 
     def update(self, pod: Pod, message: PodMessage) -> PodMessageState:
-        """Set the latest message of a pod."""
+        """Set the latest message of a pod. Returns the pod's state."""
         uid = pod.key.uid
         state = self._pods.get(uid)
         if state is None:
-            # Keeps the store below twice the number of waiting pods.
+            # Keeps the number of states below twice the number of waiting pods.
             self.sweep(2)
             shown = pod.condition.message if pod.condition is not None else None
             state = PodMessageState(pod=pod.key, created=pod.created, latest=message, shown=shown)
@@ -192,11 +193,11 @@ class PodMessages:
 
     def all(self) -> list[PodMessageState]:
         """All states in any order, including those of pods that no longer wait."""
-        # Iteration in OrderedDict order takes many times as long.
+        # Iterating in OrderedDict order takes many times as long.
         return list(dict.values(self._pods))
 
     def find(self, uid: str) -> PodMessageState | None:
-        """State of the pod; None without one."""
+        """State of the pod; None if it has none."""
         return self._pods.get(uid)
 
     def forget(self, uid: str) -> None:
@@ -204,7 +205,7 @@ class PodMessages:
         self._pods.pop(uid, None)
 
     def sweep(self, entries: int) -> None:
-        """Examine this many entries; drop those of pods that no longer wait."""
+        """Examine this many entries, and drop those of pods that no longer wait."""
         for _ in range(min(entries, len(self._pods))):
             uid, state = self._pods.popitem(last=False)
             if self._known(uid):

@@ -1,14 +1,14 @@
 """One task per preemption: writes the nomination into the pod's status and deletes the victims.
 
     PostFiltered ──▶ nominatedNodeName of displaced pods, and of the pod
-          └──▶ for each victim: DELETE with its uid ── accepted ──▶ Event Preempted, condition DisruptionTarget
-                                └─ its Binding is not sent yet: that is cancelled, and it waits again
+          └──▶ for each victim: DELETE with its UID ── accepted ──▶ Event Preempted, condition DisruptionTarget
+                                └─ its Binding is not sent yet: it is cancelled, and the victim waits again
 
-Decisions continue; the nomination is booked in the tables. If a DELETE fails, the task ends: the nomination is dropped,
-and victims are deleted for the pod again after a back-off. The task also ends if the pod is gone or nominated
-elsewhere; the remaining victims stay. Only the watch shows that a victim is gone, not a 404 or 409 while it is still
-shown. A victim whose DELETE failed before is deleted first, and nothing else is written until that is accepted. So a
-deletion that keeps failing costs one request for each back-off. Source: kube-scheduler,
+Decisions continue meanwhile, because the nomination is booked in the tables. If a DELETE fails, the task ends: the
+nomination is dropped, and victims are deleted for the pod again after a back-off. The task also ends if the pod is gone
+or nominated elsewhere; the remaining victims stay. Only the watch proves that a victim is gone; a 404 or 409 does not,
+while the watch still shows it. A victim whose DELETE failed before is deleted first, and nothing else is written until
+that is accepted. So a deletion that keeps failing costs one request per back-off. Source: kube-scheduler,
 framework/preemption/executor.go, which writes the condition first. Reason for the difference:
 docs/develop/decisions/0035-choose-victims-per-card.md.
 """
@@ -40,16 +40,16 @@ from scheduler.kube.port import (
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
 
 _TRIES: Final = 4
-# Per log line.
+# Maximum per log line.
 _MOST_NAMED: Final = 8
 
 log = structlog.get_logger()
 
 
 class PreemptionTasks:
-    """limit: of these requests. cancel: see `BindingTasks.cancel`. now_s: monotonic seconds.
+    """Tasks of preemptions. limit: of their requests. cancel: see `BindingTasks.cancel`. now_s: monotonic seconds.
 
-    backoff_s: before each repetition of a request. wake: called after each failure.
+    backoff_s: wait before each retry of a request. wake: called after each failure.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PreemptionTasks:
         self._wake = wake
         self._limit = limit
         self._cancel = cancel
-        # By uid of the pod: its status has to end with the later of two nominations.
+        # By UID of the pod: the status must end with the later of two nominations.
         self._nominating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def start(self, post_filtered: PostFiltered, tasks: asyncio.TaskGroup) -> None:
@@ -87,7 +87,7 @@ class PreemptionTasks:
         await self._until_stop(self._nominate(pod))
 
     def stop(self) -> None:
-        """Send nothing more; requests in flight are answered. The next process decides again."""
+        """Send nothing more. Requests in flight still get their answers; the next process decides again."""
         self._limit.stop()
 
     async def _until_stop(self, work: Awaitable[None]) -> None:
@@ -106,7 +106,7 @@ class PreemptionTasks:
             violations=preemption.protected,
         )
         left = [*reversed(preemption.victims)]
-        # If an undeletable victim fails again, no other is to be deleted in vain.
+        # If an undeletable victim fails again, no other victim has been deleted for nothing.
         left.sort(key=self._engine.is_undeletable)
         try:
             await self._remove_all(left, preemption, tasks)
@@ -125,7 +125,7 @@ class PreemptionTasks:
             self._engine.victims_spared(left)
 
     async def _remove_all(self, left: list[Pod], preemption: Preemption, tasks: asyncio.TaskGroup) -> None:
-        """Remove deleted victims from the end of `left`. Raises ApiError: the last one is not deleted."""
+        """Remove deleted victims from the end of `left`. Raises ApiError if the last one could not be deleted."""
         nominated = not (left and self._engine.is_undeletable(left[-1]))
         if nominated:
             await self._nominate(preemption.pod)
@@ -143,7 +143,7 @@ class PreemptionTasks:
         return kept is not None and kept.node == preemption.node and kept.victims == {one.key.uid for one in victims}
 
     async def _nominate(self, pod: Pod) -> None:
-        """Write nominatedNodeName, for other readers; the nomination holds even if the write fails."""
+        """Write nominatedNodeName for other readers. The nomination holds even if the write fails."""
         async with self._nominating.setdefault(pod.key.uid, asyncio.Lock()):
             kept = self._engine.nominations.of(pod.key.uid)
             node = "" if kept is None else kept.node
@@ -155,7 +155,7 @@ class PreemptionTasks:
                 log.warning("nomination.lost", pod=str(pod.key), node=node, reason=error.message)
 
     async def _remove(self, victim: Pod, preemption: Preemption, tasks: asyncio.TaskGroup) -> bool:
-        """Delete a victim; False if the nomination is gone."""
+        """Delete a victim. Returns False if the nomination no longer exists."""
         pod = preemption.pod
         if self._cancel(victim.key.uid, f"preempted by {pod.key.shown_in(victim.key.namespace)}"):
             self._recorder.preempted(victim, note_of(preemption, victim))
@@ -169,7 +169,7 @@ class PreemptionTasks:
         return True
 
     async def _mark(self, victim: Pod, scheduler_name: str) -> None:
-        """Write the reason into the status of a victim. Its end does not wait for that."""
+        """Write the reason into the status of a victim. Its deletion does not wait for that."""
         why = f"{scheduler_name}: preempting to accommodate a higher priority pod"
         condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
         try:
@@ -188,9 +188,9 @@ class PreemptionTasks:
             raise ApiFailed(error.message, error.status) from error
 
     async def _patiently(self, about: Pod, request: Callable[[], Awaitable[None]]) -> None:
-        """Send the request; retry a few times while its outcome is unknown, as each can be repeated.
+        """Send the request, which is safe to repeat, and retry it a few times while its outcome is unknown.
 
-        A namespace that gives no answers, for example while a webhook hangs, leaves the limit to others.
+        A namespace without answers, for example because a webhook hangs, leaves the limit to others.
         """
         namespace = about.key.namespace
         for attempt in range(1, _TRIES):
@@ -213,7 +213,7 @@ class PreemptionTasks:
 
 
 def _why(error: ApiError, victim: Pod, preemptor: Pod) -> str:
-    """The API server's answer about a victim, without the victim's name for readers in another namespace."""
+    """The API server's answer about a victim. Readers in another namespace do not see the victim's name."""
     if victim.key.namespace == preemptor.key.namespace:
         return error.message
     answer = f"HTTP status {error.status}" if error.status else "no answer"
@@ -221,7 +221,7 @@ def _why(error: ApiError, victim: Pod, preemptor: Pod) -> str:
 
 
 def note_of(preemption: Preemption, victim: Pod) -> str:
-    """Note of the victim's Event: for which pod, on which node, and how much of which card."""
+    """Note for the victim's Event: for which pod, on which node, and how much of which card."""
     text = f"Preempted by {preemption.pod.key.shown_in(victim.key.namespace)} on node {preemption.node}"
     if not preemption.cards:
         return text

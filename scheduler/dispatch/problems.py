@@ -1,4 +1,4 @@
-"""Reports invalid objects and failed cards: one log line, one Event, one count each."""
+"""Reports of invalid objects and failed cards: one log line, one Event and one count each."""
 
 from collections.abc import Callable
 from typing import Final
@@ -11,33 +11,33 @@ from scheduler.kube.problem import Problem
 from scheduler.metrics.observer import ServiceObserver
 
 _MOST_REPORTED: Final = 4096
-# Problems this recent may be unreported by a previous leader; older ones are reported already.
+# A previous leader may not have reported problems this recent; it has reported older ones.
 _UNREPORTED_S: Final = 120.0
 
 log = structlog.get_logger()
 
 
 class Problems:
-    """Only the leader reports; the other replicas see the same problems."""
+    """Reports of problems. Only the leader reports; the other replicas see the same problems."""
 
     def __init__(self, observer: ServiceObserver, recorder: Recorder, now_s: Callable[[], float]) -> None:
         """now_s: monotonic seconds."""
         self._observer = observer
         self._recorder = recorder
         self._leads = False
-        # By hash: new mistakes come without end, and each text is long.
+        # By hash, because new mistakes keep coming and each text is long.
         self._reported: LRUCache[int, bool] = LRUCache(maxsize=_MOST_REPORTED)
         self._unreported: TTLCache[Problem, bool] = TTLCache(_MOST_REPORTED, _UNREPORTED_S, timer=now_s)
 
     def begin(self) -> None:
-        """Start to report, as this replica leads now."""
+        """Start to report, because this replica leads now."""
         self._leads = True
         for problem in list(self._unreported):
             self.report(problem)
         self._unreported.clear()
 
     def report(self, problem: Problem) -> None:
-        """Report a problem; a state only once, an occurrence each time."""
+        """Report a problem: a lasting one only once, an occurrence each time."""
         if not self._leads:
             self._unreported[problem] = True
         elif problem.happened:

@@ -1,4 +1,4 @@
-"""Keeps the messages of waiting pods true: re-evaluates them in the background.
+"""Background re-evaluation of waiting pods, which keeps their messages true.
 
     rest ── a few milliseconds at a time ──▶ re-evaluate pod after pod ── other reasons ──▶ recorder
       ▲──────────── 19 times as long as that took ─────────────────┘
@@ -14,19 +14,19 @@ from scheduler.core.engine import Engine
 from scheduler.dispatch.recorder import Recorder
 from scheduler.metrics.observer import ServiceObserver
 
-# If no pod is due.
+# Rest if no pod is due.
 _IDLE_S: Final = 1.0
 _SLICE_S: Final = 0.001
-# Rest per time of work, which takes a twentieth of the loop; and the shortest rest.
+# Rest as a multiple of the work, which thus takes a twentieth of the loop; and the shortest rest.
 _REST: Final = 19
 _LEAST_REST_S: Final = 0.05
-# Per slice: 80 per second, each at most two writes.
+# Per slice: 80 pods per second, each with at most two writes.
 _MOST_CORRECTED: Final = 4
 _MOST_PENDING: Final = 8
 
 
 class ReasonRefresh:
-    """Runs until cancelled."""
+    """The background re-evaluation, which runs until cancelled."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ReasonRefresh:
             await asyncio.sleep(rest_s)
 
     def slice(self) -> float:
-        """Re-evaluate for a moment; return the following rest in seconds."""
+        """Re-evaluate pods for a moment. Returns the following rest in seconds."""
         began_s, corrected = self._now_s(), 0
         while self._recorder.pending_soon < _MOST_PENDING and corrected < _MOST_CORRECTED:
             reevaluated = self._engine.reevaluation.step(began_s)

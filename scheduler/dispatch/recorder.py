@@ -1,11 +1,11 @@
-"""Events and the PodScheduled condition: sent after the bindings, repeated ones aggregated.
+"""Events and the PodScheduled condition: sent after the bindings; repeated ones are aggregated.
 
-    a pod that waits ──▶ its latest message (pod_messages.py) ──┐
-    bound, invalid objects ──▶ Events, bounded ─────────────────┴─▶ event_queue.py: namespaces in turn ──▶ senders
+    a waiting pod ──▶ its latest message (pod_messages.py) ──────┐
+    bound, invalid objects ──▶ Events, bounded ──────────────────┴─▶ event_queue.py: namespaces in turn ──▶ senders
 
-Nothing waits for these. Only the latest message of a waiting pod is kept, so there are never more messages than pods,
-and none is dropped; if there are too many Events, the oldest is dropped and counted. While a backlog is being bound,
-all trickle, so that the API server binds first; afterwards, or if many wait, several are sent at a time.
+Nothing waits for these writes. Only the latest message of a waiting pod is kept, so there are never more messages than
+pods, and none is dropped. If there are too many Events, the oldest is dropped and counted. While a backlog is being
+bound, entries are sent slowly, so that the API server binds first; afterwards, or if many wait, several at a time.
 """
 
 import asyncio
@@ -42,16 +42,16 @@ _TRICKLE_S: Final = 0.05
 _CROWDED: Final = _MOST_EVENTS // 2
 # Per quarter of a second: 50,000 entries in a minute, some tens of microseconds each time.
 _SWEPT: Final = 256
-# Tries of a throttled entry, and the first wait, doubling, while the process ends.
+# Attempts for a throttled entry while the process ends, and the first wait, which doubles.
 _TRIES: Final = 4
 _TRY_S: Final = 0.2
 
 
 class Recorder:
-    """Writes Events and conditions.
+    """Writer of Events and conditions.
 
-    busy: whether a backlog is being bound now. waits: by uid, whether the pod still waits; a message must not reach a
-    placed pod. known: by uid, whether it is in the queue.
+    busy: whether a backlog is being bound now. waits: by UID, whether the pod is still waiting; a message must not
+    reach a placed pod. known: by UID, whether it is in the queue.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Recorder:
         self._waits = waits
         self._on_lost = on_lost
         self._queue = EventQueue(_MOST_EVENTS, _SENDERS, _loop_s)
-        # Senders that wait for an entry, and the time of the next look; nothing may be sent before.
+        # Senders that wait for an entry, and the time before which nothing may be sent.
         self._idle: deque[asyncio.Future[Unwritten]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at_s = inf
@@ -96,22 +96,22 @@ class Recorder:
 
     @property
     def pending_soon(self) -> int:
-        """Number of unwritten entries whose namespaces are expected to get answers."""
+        """Number of unwritten entries of namespaces that are expected to get answers."""
         return self._queue.soon + self._queue.writing
 
     def scheduled(self, pod: Pod, node: str, cards: Sequence[CardShare] = ()) -> None:
-        """The pod is bound, to these cards. The Binding itself has set the condition."""
+        """Write that the pod is bound, to these cards. The Binding itself has set the condition."""
         self._messages.forget(pod.key.uid)
         self._queue.drop_message(pod.key.namespace, pod.key.uid)
         note = f"Successfully assigned {pod.key} to {node}{_on(cards)}"
         self._enqueue_event(self._event(_regarding(pod.key), "Scheduled", "Binding", note, warning=False))
 
     def failed_scheduling(self, pod: Pod, diagnosis: Diagnosis) -> None:
-        """The pod is unschedulable."""
+        """Write that the pod is unschedulable."""
         self._set_message(pod, "Unschedulable", diagnosis.message, diagnosis.constant_text, diagnosis.rules)
 
     def update_reasons(self, pod: Pod, diagnosis: Diagnosis) -> bool:
-        """Update the message if its reasons changed, not for numbers alone. Returns whether they did."""
+        """Update the message if its reasons have changed, not only numbers. Returns whether they have."""
         state = self._messages.find(pod.key.uid)
         if state is None or state.latest.reasons == diagnosis.constant_text:
             return False
@@ -119,23 +119,23 @@ class Recorder:
         return True
 
     def seen(self, pod: Pod) -> None:
-        """A waiting pod changed: a late write may have overwritten a newer condition."""
+        """Note that a waiting pod has changed: a late write may have overwritten a newer condition."""
         state = self._messages.find(pod.key.uid)
         if state is not None and state.observe(pod.condition, self._now_s()):
             self._later(state)
 
     def scheduler_error(self, pod: Pod, message: str, reasons: Reasons) -> None:
-        """A placed pod could not be bound. reasons: equal for errors that mean the same."""
+        """Write that a placed pod could not be bound. reasons: equal for errors that mean the same."""
         self._set_message(pod, "SchedulerError", message, reasons, ("SchedulerError",))
 
     def preempted(self, victim: Pod, note: str) -> None:
-        """The pod is evicted for another one."""
+        """Write that the pod is evicted for another one."""
         self._enqueue_event(self._event(_regarding(victim.key), "Preempted", "Preempting", note, warning=False))
 
     def about(self, kind: str, name: str, uid: str, reason: str, note: str) -> None:
-        """Write a warning on a Pod (`namespace/name`) or a Node.
+        """Write a warning about a Pod (`namespace/name`) or a Node.
 
-        Events about nodes live in namespace `default`, with the node's name as uid, as the kubelet writes them.
+        Events about nodes are in namespace `default`, with the node's name as UID, as the kubelet writes them.
         """
         namespace, _, short = name.rpartition("/")
         about = Regarding(kind, namespace or "default", short, uid or short)
@@ -165,7 +165,7 @@ class Recorder:
                     senders.create_task(self._send_rest())
 
     def forget_waiting(self) -> None:
-        """Drop the messages of waiting pods: another replica schedules them now."""
+        """Drop the messages of waiting pods, because another replica schedules them now."""
         self._queue.drop_messages()
 
     async def _send_rest(self) -> None:
@@ -196,7 +196,7 @@ class Recorder:
         )
 
     def _unique_ns(self) -> int:
-        """About the Unix time; strictly increasing, even if the clock is set back."""
+        """Current Unix time, approximately; strictly increasing, even if the clock is set back."""
         self._latest_ns = max(self._latest_ns + 1, self._unix_ns())
         return self._latest_ns
 
@@ -214,7 +214,7 @@ class Recorder:
             await self._send(entry or await self._wait_for_entry(), patient=True)
 
     async def _wait_for_entry(self) -> Unwritten:
-        """Wait for an entry."""
+        """Wait for an entry, and return it."""
         waiting: asyncio.Future[Unwritten] = asyncio.get_running_loop().create_future()
         self._idle.append(waiting)
         try:
@@ -236,7 +236,7 @@ class Recorder:
                 waiting.set_result(entry)
 
     def _next(self) -> Unwritten | None:
-        """The next entry; None if none may be sent now."""
+        """The next entry; None if no entry may be sent now."""
         now_s = _loop_s()
         if not len(self._queue):
             return None
@@ -264,7 +264,7 @@ class Recorder:
         self._hand_out()
 
     async def _send(self, entry: Unwritten, *, patient: bool) -> None:
-        """Write the entry. patient: a throttled entry returns to the queue at once, without a wait here."""
+        """Write the entry. patient: do not wait here if it is throttled, but return it to the queue at once."""
         try:
             await self._write(entry)
         except _Again as again:
@@ -279,7 +279,7 @@ class Recorder:
             self._queue.done(entry)
 
     async def _write(self, entry: Unwritten) -> None:
-        """Raises _Again."""
+        """Write the entry once. Raises _Again if it should be retried."""
         what = entry.what
         if isinstance(what, EventRecord):
             await self._create(entry, what)
@@ -314,7 +314,7 @@ class Recorder:
         except ApiNotFound:
             return  # the pod is gone
         except ApiError as error:
-            # Also after a rejection: an API server that has just started denies every right for seconds.
+            # Even after a rejection: a newly started API server denies every permission for some seconds.
             self._on_lost(f"condition PodScheduled of {state.pod}", error.message)
             state.failures += 1
             self._later(state)
@@ -336,7 +336,7 @@ class Recorder:
             self._enqueue_message(state)
 
     async def _create(self, entry: Unwritten, record: EventRecord) -> EventRecord | None:
-        """Write an Event; return it, or None if that failed."""
+        """Write an Event. Returns it, or None if the write failed."""
         try:
             await self._ask(entry, self._cluster.create_event(record))
         except ApiConflict:
@@ -349,12 +349,12 @@ class Recorder:
         return record
 
     async def _update(self, entry: Unwritten, update: SeriesUpdate) -> EventRecord | None:
-        """Write a series; return its Event, or None if that failed."""
+        """Write a series. Returns its Event, or None if the write failed."""
         event = update.event
         try:
             await self._ask(entry, self._cluster.update_event(event, update.series))
         except ApiNotFound:
-            # The first event has expired: write this one as the first.
+            # The first Event has expired, so this one becomes the first.
             return await self._create(entry, replace(event, time_s=update.series.last_time_s))
         except ApiError as error:
             self._on_lost(_name_of(update), error.message)
@@ -362,7 +362,7 @@ class Recorder:
         return event
 
     async def _ask(self, entry: Unwritten, request: Awaitable[None]) -> None:
-        """Raises the error of the request; _Again for the first throttled tries."""
+        """Send the request. Raises its error; _Again for the first throttled attempts."""
         try:
             await request
         except ApiError as error:
@@ -374,7 +374,7 @@ class Recorder:
 
 
 class _Again(Exception):
-    """Throttled, to be retried; after_s: seconds."""
+    """The request was throttled and should be retried. after_s: seconds until then."""
 
     def __init__(self, after_s: float) -> None:
         super().__init__(after_s)
@@ -390,7 +390,7 @@ def _regarding(pod: PodKey) -> Regarding:
 
 
 def _on(cards: Sequence[CardShare]) -> str:
-    """`, card 0 (4) and 1 (4)`: index and units of each; "" without any."""
+    """Index and units of each card, as `, card 0 (4) and 1 (4)`; "" without cards."""
     named = " and ".join(f"{share.index} ({share.units})" for share in cards)
     return f", card {named}" if named else ""
 

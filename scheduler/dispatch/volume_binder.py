@@ -5,9 +5,9 @@
                                  └── time-out, or the claims can no longer be bound ─▶ VolumesFailed
 
 While writes for a namespace fail, only a few of its pods wait for their turn; the others fail at once. A write is never
-undone: the next attempt, or the next process, finds the volume reserved for its claim, and the node in it. After an
-event of a claim, each pod that waits for the claim examines that claim only. Source: kube-scheduler,
-plugins/volumebinding/binder.go, BindPodVolumes; it looks once a second.
+undone: the next attempt, or the next process, finds the volume reserved for its claim, and the node in the claim. After
+an event of a claim, each pod that waits for the claim examines only that claim. Source: kube-scheduler,
+plugins/volumebinding/binder.go, BindPodVolumes, which looks once a second.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class VolumesFailed(Exception):
     """The pod does not get its volumes on this node; the message gives the reason."""
 
     def __init__(self, reason: str, *, status: int = 0, lasting: bool = False, gone: bool = False) -> None:
-        """status: HTTP status of the answer, or 0. lasting: see BindRejected. gone: the pod is gone."""
+        """status: HTTP status of the answer, or 0. lasting: see BindRejected. gone: whether the pod is gone."""
         super().__init__(reason)
         self.reason = reason
         self.status = status
@@ -40,10 +40,10 @@ class VolumesFailed(Exception):
 
 
 class VolumeBinder:
-    """Owns the pods that wait for volumes."""
+    """Owner of the pods that wait for volumes."""
 
     def __init__(self, cluster: Cluster, tables: Tables, limit: InFlightLimit, *, gone: Callable[[str], bool]) -> None:
-        """limit: of these requests. gone: by uid, whether the watch has shown that the pod is gone."""
+        """limit: of these requests. gone: by UID, whether the watch has shown that the pod is gone."""
         self._tables = tables
         self._limit = limit
         self._writes = VolumeWrites(cluster, tables.volumes, limit)
@@ -58,7 +58,7 @@ class VolumeBinder:
             return
         namespace = placement.pod.key.namespace
         if how := self._limit.pause_kind(namespace):
-            # Each pod that waits for its turn holds room that others lack.
+            # Each pod that waits for its turn occupies room that other pods lack.
             message = f"writes of volumes and claims for namespace {namespace} currently fail ({how})"
             raise VolumesFailed(message, lasting=True)
         try:
@@ -76,7 +76,7 @@ class VolumeBinder:
             raise VolumesFailed(message) from error
 
     def seen(self, key: Written) -> None:
-        """A claim, or a volume by name, was created, changed or deleted."""
+        """Note that a claim, or a volume by name, was created, changed or deleted."""
         self._writes.seen(key)
         if not self._waiting:
             return
@@ -86,7 +86,7 @@ class VolumeBinder:
                 waiting.seen(one, self._is_done)
 
     def stop(self) -> None:
-        """Waiting pods get Stopped. Requests in flight are answered."""
+        """Raise Stopped in waiting pods. Requests in flight still get their answers."""
         self._stopped = True
         self._limit.stop()
         for all_waiting in self._waiting.values():
@@ -124,7 +124,7 @@ class VolumeBinder:
 
 
 class _Waiting:
-    """A pod that waits for its volumes. woken: set when it may have them all, or never will."""
+    """A pod that waits for its volumes. woken: set when it may have all of them, or can no longer get them."""
 
     def __init__(self, plan: VolumePlan) -> None:
         self.woken = asyncio.Event()
@@ -134,12 +134,12 @@ class _Waiting:
         self._left: set[ClaimKey] = set()
 
     def look(self, is_done: Callable[[ClaimKey, str, str], bool]) -> bool:
-        """Whether all claims are bound. Raises Failed: every claim is examined, even if another one still waits."""
+        """Whether all claims are bound. Examines every claim, even if another one still waits; raises Failed."""
         self._left = {claim for claim, volume in self._plan if not is_done(claim, volume, self._plan.node)}
         return not self._left
 
     def seen(self, key: Written, is_done: Callable[[ClaimKey, str, str], bool]) -> None:
-        """One of its claims, or of their volumes by name, changed."""
+        """Note a change of one of its claims, or of one of their volumes by name."""
         claim = self._claims[key] if isinstance(key, str) else key
         try:
             done = is_done(claim, self._volumes.get(claim, ""), self._plan.node)

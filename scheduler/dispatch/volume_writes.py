@@ -1,4 +1,4 @@
-"""Writes decisions about volumes: each once, however many placed pods need it.
+"""Writes of decisions about volumes: each is sent once, however many placed pods need it.
 
     needed ── not being sent ──▶ SENDING ── answered ──▶ WRITTEN ── the watch shows it ──▶ (forgotten)
                                      └── rejected: so is every pod that waits for it
@@ -21,7 +21,7 @@ Written: TypeAlias = ClaimKey | str
 
 
 class WriteRejected(Exception):
-    """The API server rejected a write; the message gives the write and the reason."""
+    """The API server rejected a write; the message names the write and the reason."""
 
     def __init__(self, about: str, status: int) -> None:
         """status: HTTP status of the answer, or 0."""
@@ -31,14 +31,14 @@ class WriteRejected(Exception):
 
 @dataclass(slots=True)
 class _Sending:
-    """ended: set when it is answered or given up. rejected: its rejection."""
+    """A write in flight. ended: set when it is answered or given up. rejected: its rejection."""
 
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     rejected: WriteRejected | None = None
 
 
 class VolumeWrites:
-    """See the module."""
+    """Volume writes in flight or not yet shown; see the module."""
 
     def __init__(self, cluster: Cluster, volumes: Volumes, limit: InFlightLimit) -> None:
         """limit: of these requests."""
@@ -50,7 +50,7 @@ class VolumeWrites:
         self._written: dict[Written, tuple[ClaimKey | str, str]] = {}
 
     async def write(self, namespace: str, key: ClaimKey, name: str, node: str) -> None:
-        """Return once a claim of a plan has its write. Call it inside `InFlightLimit.binding` of the namespace.
+        """Return when a claim of a plan has its write. Call it inside `InFlightLimit.binding` of the namespace.
 
         key, name, node: see `to_write`. Raises WriteRejected, Failed, Stopped.
         """
@@ -65,12 +65,12 @@ class VolumeWrites:
                 raise WriteRejected(str(sending.rejected), sending.rejected.status)
 
     def is_unseen(self, target: Written) -> bool:
-        """Whether the watch has not shown our last write yet."""
+        """Whether the watch has not yet shown our last write."""
         written = self._written.get(target)
         return written is not None and is_older(self._version(target), written[1])
 
     def seen(self, target: Written) -> None:
-        """The watch has shown a change or the deletion of the target."""
+        """Note that the watch has shown a change or the deletion of the target."""
         if target in self._written and not self.is_unseen(target):
             del self._written[target]
 
@@ -98,7 +98,7 @@ class VolumeWrites:
         self.seen(target)
 
     def _version(self, target: Written) -> str:
-        """Version that the watch has shown; "" if deleted, which counts as newer than any write."""
+        """Version that the watch has shown; "" if the target is deleted, which counts as newer than any write."""
         found = self._volumes.volume(target) if isinstance(target, str) else self._volumes.claim(target)
         return "" if found is None else found.version
 

@@ -1,4 +1,4 @@
-"""Metrics of waiting pods, by the rules that object to their nodes, as text from a copy of their messages.
+"""Metrics of waiting pods by the rules that reject their nodes, written as text from a copy of their messages.
 
 event loop: Recorder.waiting() ──▶ WaitingCopy ──▶ another thread: text()
 """
@@ -20,14 +20,17 @@ _PIECE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class WaitingCopy:
-    """states: by pod, including pods that no longer wait; `waits` sorts these out by uid. now_s: Unix seconds."""
+    """Copy of the messages. states: by pod, including pods that no longer wait, which `waits` excludes by UID.
+
+    now_s: Unix seconds.
+    """
 
     states: list[PodMessageState]
     waits: Callable[[str], bool]
     now_s: float
 
     def text(self) -> Iterator[bytes]:
-        """Both families, after empty pieces while the numbers are gathered: the renderer may pause between two."""
+        """Both families, after empty pieces while numbers are collected: the renderer may pause after each piece."""
         pods: Counter[str] = Counter()
         longest_s: dict[str, float] = {}
         for first in range(0, len(self.states), _PIECE):

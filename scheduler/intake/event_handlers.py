@@ -1,6 +1,6 @@
-"""Watch events -> the tables and the queue. kube-scheduler's eventhandlers.go.
+"""Handlers that put watch events into the tables and the queue; kube-scheduler's eventhandlers.go.
 
-Nothing here awaits. An error in an object is reported and affects that object only.
+No handler awaits. An error in an object is reported and affects only that object.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,7 +35,7 @@ _REJECTED: Final = "Pod was rejected: "
 _LONGEST_REASON: Final = 64
 _LONGEST_SAID: Final = 512
 _MOST_REMEMBERED: Final = 4096
-# The API server's default for a pod that names no scheduler.
+# The API server's default for a pod without a scheduler name.
 _FORGOTTEN: Final = "default-scheduler"
 
 
@@ -45,9 +45,9 @@ def rfc3339(unix_s: float) -> str:
 
 
 def before_start(now_s: float, unix_s: float) -> Callable[[str], float]:
-    """Function from a pod's creation time, RFC 3339, to monotonic seconds; inf if it is after the start.
+    """Function from a pod's creation time (RFC 3339) to monotonic seconds; inf if it is after the start.
 
-    A pod that existed before this process has waited under the previous one. now_s, unix_s: the start.
+    A pod that is older than this process already waited under the previous one. now_s, unix_s: time of the start.
     """
     start = rfc3339(unix_s)
 
@@ -62,7 +62,7 @@ def before_start(now_s: float, unix_s: float) -> Callable[[str], float]:
 
 
 class EventHandlers:
-    """One method per kind; each takes a batch of events in order."""
+    """Handlers, one method per kind, each of which takes a batch of events in order."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class EventHandlers:
     ) -> None:
         """now_s: monotonic seconds. report: called with each Problem. waits_since_s: see `before_start`.
 
-        waiting_seen: called with each pod of ours that waits, whenever it is created or changed.
+        waiting_seen: called with each waiting pod of ours when it is created or changed.
         """
         self._waiting_seen = waiting_seen
         self._waits_since_s = waits_since_s
@@ -88,7 +88,7 @@ class EventHandlers:
         self._rejected: LRUCache[str, None] = LRUCache(_MOST_REMEMBERED)
 
     def pods(self, events: Iterable[WatchEvent[objects.PodObject]]) -> None:
-        """Pods with a node go to the tables, our waiting pods to the queue."""
+        """Put pods with a node into the tables, and our waiting pods into the queue."""
         for event in events:
             if isinstance(event, Changed):
                 self._pod_changed(event.object)
@@ -98,7 +98,7 @@ class EventHandlers:
                 self._report(Problem("Pod", event.name, event.error, on_object=False))
 
     def failed_pods(self, events: Iterable[WatchEvent[objects.PodObject]]) -> None:
-        """Our pods that a kubelet rejected at admission; ignores listed ones, which may be old."""
+        """Note our pods that a kubelet rejected at admission. Ignores listed ones, which may be old."""
         for event in events:
             if isinstance(event, ListBegins | ListEnds):
                 self._lists_failed = isinstance(event, ListBegins)
@@ -108,19 +108,19 @@ class EventHandlers:
                 self._failed(event.object)
 
     def nodes(self, events: Iterable[WatchEvent[objects.Node]]) -> None:
-        """Nodes and their inventories."""
+        """Put nodes and their inventories into the tables."""
         for event in events:
             if isinstance(event, Changed):
                 self._node_changed(event.object)
             elif isinstance(event, Deleted):
                 self._engine.node_gone(event.object.metadata.name)
             elif isinstance(event, Undecodable):
-                # The node may have changed in any way: it gets no new pods.
+                # The node may have changed in any way, so it gets no new pods.
                 self._engine.node_gone(event.name.rpartition("/")[2])
                 self._report(Problem("Node", event.name, event.error, on_object=False))
 
     def namespaces(self, events: Iterable[WatchEvent[objects.Namespace]]) -> None:
-        """Labels of namespaces, which anti-affinity terms may select."""
+        """Put the labels of namespaces into the tables; anti-affinity terms may select them."""
         for event in events:
             if isinstance(event, Changed):
                 meta = event.object.metadata
@@ -129,7 +129,7 @@ class EventHandlers:
                 self._engine.namespace_changed(event.object.metadata.name, None)
 
     def selecting(self, kind: Kind[Any], events: Iterable[WatchEvent[Any]]) -> None:
-        """Selectors of Services and controllers. kind: of `port.SELECTING`."""
+        """Put the selectors of Services and controllers into the tables. kind: one of `port.SELECTING`."""
         for event in events:
             if isinstance(event, Changed | Deleted):
                 meta = event.object.metadata
@@ -142,7 +142,7 @@ class EventHandlers:
                 self._report(Problem(kind.api_kind, event.name, event.error, on_object=False))
 
     def config_maps(self, events: Iterable[WatchEvent[objects.ConfigMap]]) -> None:
-        """The legacy lists of unhealthy cards; every other ConfigMap is ignored."""
+        """Apply the legacy lists of unhealthy cards. Ignores every other ConfigMap."""
         for event in events:
             if not isinstance(event, Changed | Deleted):
                 continue
@@ -157,7 +157,7 @@ class EventHandlers:
                 self._report(Problem("ConfigMap", f"{meta.namespace}/{meta.name}", message, on_object=False))
 
     def disruption_budgets(self, events: Iterable[WatchEvent[objects.PodDisruptionBudget]]) -> None:
-        """PodDisruptionBudgets, which preemption prefers to respect."""
+        """Note PodDisruptionBudgets, which preemption prefers to respect."""
         for event in events:
             if isinstance(event, Changed):
                 meta = event.object.metadata
@@ -171,7 +171,7 @@ class EventHandlers:
             elif isinstance(event, ListEnds):
                 self._engine.budgets_listed()
             elif isinstance(event, Undecodable):
-                # Its last readable version stays in force.
+                # The last readable version stays in effect.
                 self._report(Problem("PodDisruptionBudget", event.name, event.error, on_object=False))
 
     def _pod_changed(self, wire: objects.PodObject) -> None:
@@ -181,7 +181,7 @@ class EventHandlers:
             meta = wire.metadata
             self._report(Problem("Pod", f"{meta.namespace}/{meta.name}", str(error), meta.uid))
             if wire.spec.node_name and self._engine.tables.record(meta.uid) is None:
-                # Another scheduler bound it: it no longer waits for us.
+                # Another scheduler bound it, so it no longer waits for us.
                 self._engine.pod_gone(meta.uid)
             return
         if pod.finished:
@@ -227,7 +227,7 @@ class EventHandlers:
             self._report(Problem("Pod", str(pod.key), "; ".join(found), pod.key.uid, reason=_MISTAKE))
 
     def _report_scheduler_name(self, pod: Pod) -> None:
-        """Report a scheduler name that looks wrong. With legacy nodes, other schedulers may choose cards."""
+        """Report a scheduler name that looks wrong. If there are legacy nodes, other schedulers may choose cards."""
         own_names, message = self._engine.scheduler_names, ""
         if pod.scheduler_name != _FORGOTTEN:
             if meant := misspelt(pod.scheduler_name, own_names):
@@ -286,7 +286,7 @@ class EventHandlers:
             self._report(
                 Problem("Pod", str(pod.key), message, pod.key.uid, reason=_CARD_FAILED, happened=_CARD_HAS_FAILED)
             )
-        # New cards, or a new unit, may change how its pods are read.
+        # Different cards, or a different unit, may change how its pods are read.
         for pod, problem in self._engine.tables.take_pod_problems():
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
 

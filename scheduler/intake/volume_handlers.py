@@ -1,6 +1,6 @@
-"""Watch events of claims, volumes and other storage objects -> the tables.
+"""Handlers that put watch events of claims, volumes and other storage objects into the tables.
 
-Nothing here awaits. An invalid object is reported and treated as absent.
+No handler awaits. An invalid object is reported and treated as absent.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,14 +17,14 @@ from scheduler.state.volumes.storage_class import capacity_of, class_of
 from scheduler.state.volumes.volume import Attachment, volume_of
 from scheduler.state.volumes.volumes import Volumes
 
-# (namespace, name, object or None if deleted) -> the change of the tables.
+# (namespace, name, object or None if deleted) -> change of the tables.
 _Read: TypeAlias = Callable[[str, str, Any], Callable[[Volumes], None]]
-# Most drivers of a node: some have a dozen.
+# Maximum drivers of a node: some nodes have a dozen.
 _MOST_DRIVERS: Final = 64
 
 
 class VolumeHandlers:
-    """Takes batches of events in order."""
+    """Handlers of storage objects, which take batches of events in order."""
 
     def __init__(
         self,

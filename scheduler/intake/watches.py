@@ -1,6 +1,6 @@
 """The scheduler's watches: events go to the event handlers, failures to `contact`.
 
-Pods are listed last, once no bind request of the previous leader can take effect any more.
+Pods are listed last, when bind requests of the previous leader can no longer take effect.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ _CATCHING_UP: Final = "the pods as they are now"
 _BATCH_WAIT_S: Final = 0.005
 _SLICE_S: Final = 0.005
 _SMALL_BATCH: Final = 64
-# One scheduler serves the whole cluster: it finds a returning server within a second.
+# One scheduler serves the whole cluster, so it reconnects within a second of a server's return.
 _RECONNECT_MAX_S: Final = 1.0
-# Several times longer than a scheduler without its Lease may continue, as its clock may differ.
+# Several times as long as a scheduler without its Lease may continue, because its clock may differ.
 _AT_WORK_WITHIN_S: Final = 60.0
-# Our watch soon shows every change that the previous leader saw, unless it is broken.
+# Unless our watch is broken, it soon shows every change that the previous leader saw.
 _HANDED_OVER_WITHIN_S: Final = 1.0
 
 log = structlog.get_logger()
@@ -40,10 +40,10 @@ log = structlog.get_logger()
 async def in_slices(
     batch: Sequence[WatchEvent[T]], handle: Callable[[Sequence[WatchEvent[T]]], None], now_s: Callable[[], float]
 ) -> None:
-    """Hand a batch over; other tasks run after each slice of a few milliseconds. now_s: monotonic seconds."""
+    """Handle a batch in slices of a few milliseconds; other tasks run between slices. now_s: monotonic seconds."""
     until_s = now_s() + _SLICE_S
     for event in batch:
-        # A large object costs milliseconds.
+        # A large object takes milliseconds.
         if now_s() > until_s:
             await asyncio.sleep(0)
             until_s = now_s() + _SLICE_S
@@ -52,7 +52,7 @@ async def in_slices(
 
 @dataclass(frozen=True, slots=True)
 class Watched(Generic[T]):
-    """A kind of objects that the scheduler reads, and its handler. needed: no answer is possible without it."""
+    """A kind of objects that the scheduler reads, and its handler. needed: nothing can be decided without it."""
 
     kind: Kind[T]
     handle: Callable[[Sequence[WatchEvent[T]]], None]
@@ -60,7 +60,7 @@ class Watched(Generic[T]):
 
 
 def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[Watched[Any], ...]:
-    """All kinds. Pods come last: they are listed after the fencing delay."""
+    """All watched kinds. Pods come last, because they are listed after the fencing delay."""
     return (
         Watched(port.NODES, handlers.nodes),
         Watched(port.NAMESPACES, handlers.namespaces, needed=False),
@@ -92,7 +92,7 @@ class PreviousLeader:
 
 
 class Watches:
-    """One task per kind. listed: set once every kind has been listed. wake: set at each batch."""
+    """The watches, one task per kind. listed: set once every kind has been listed. wake: set at each batch."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Watches:
         rng: random.Random,
         wake: asyncio.Event,
     ) -> None:
-        """rng: spreads retries."""
+        """rng: spreads retries over time."""
         self._cluster = cluster
         self._handlers = handlers
         self._observer = observer
@@ -120,7 +120,7 @@ class Watches:
         self.barrier = VersionBarrier()
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Start to watch."""
+        """Start the watches."""
         others = [one for one in self._watched if one.kind is not port.PODS]
         return [
             tasks.create_task(self._reflect_pods()),
@@ -129,9 +129,9 @@ class Watches:
         ]
 
     async def are_first(self, scheduler_names: Collection[str], unix_s: float) -> bool:
-        """Whether no scheduler of these names ran in the last minute, so that the tables miss no binding.
+        """Whether no scheduler with these names has run in the last minute, so that the tables miss no binding.
 
-        Call it only if there was no Lease. unix_s: now.
+        Call it only if there was no Lease. unix_s: current time.
         """
         since = rfc3339(unix_s - _AT_WORK_WITHIN_S)
         try:
@@ -147,9 +147,9 @@ class Watches:
         return True
 
     async def wait_until_current(self, pods_version: str | None) -> None:
-        """Return once the tables have every change of a pod from before the call.
+        """Wait until the tables have every change of a pod from before the call.
 
-        pods_version: the last change, if known; None: ask the API server.
+        pods_version: the last change, if known; None to ask the API server.
         """
         await self.listed.wait()
         if pods_version is not None:
@@ -170,7 +170,7 @@ class Watches:
                 return await self.barrier.wait_for(last)
 
     def not_ready(self, after_s: float) -> str:
-        """Problem that keeps pods from being scheduled, watches for longer than `after_s`; "" if none."""
+        """Why no pod can be scheduled yet: missing lists, or failures for longer than `after_s`; "" for none."""
         problem = self.contact.problem(after_s)
         if not self._unlisted:
             return problem
@@ -203,7 +203,7 @@ class Watches:
                 elif isinstance(event, ListEnds):
                     self._first_list(kind.name)
             self._wake.set()
-            # The API server sends each change separately; a short pause lets them arrive in batches, which cost less.
+            # The API server sends each change separately; after a short pause they arrive in batches, which cost less.
             if len(batch) < _SMALL_BATCH:
                 await asyncio.sleep(_BATCH_WAIT_S)
 
@@ -226,5 +226,5 @@ class Watches:
         if kind is not port.FAILED_PODS:
             self.contact.answered(kind.name)
         if opened:
-            # The credentials work; the next bind request shows whether it may bind.
+            # The credentials work; the next bind request shows whether they allow binding.
             self.contact.recovered(BINDINGS)

@@ -1,4 +1,4 @@
-"""A cluster from a program's view: objects, watches, and the port that real and simulated clusters satisfy.
+"""A cluster as a program sees it: objects, watches, and the port that real and simulated clusters implement.
 
 Decides nothing about pods. Only `rest` opens connections.
 """

@@ -1,10 +1,10 @@
-"""Outcomes of a Binding that was not created: rejected, or without a definite answer."""
+"""Errors for a Binding that was not created: rejected, or without a definite answer."""
 
 from scheduler.kube import objects
 
 
 class BindRejected(Exception):
-    """The placement is undone and the pod backs off."""
+    """The Binding was rejected: the placement is undone and the pod backs off."""
 
     def __init__(
         self,
@@ -18,10 +18,10 @@ class BindRejected(Exception):
     ) -> None:
         """status: HTTP status of the answer, 0 without one.
 
-        settled: the pod has another node, or is gone: no POST can change that, and no message is needed.
+        settled: the pod has another node or was deleted, so no POST can succeed, and no message is needed.
         found: the pod with its other node, as read.
-        lasting: the request most likely fails again: a policy rejects it, or a right is missing.
-        throttled: kind of failure of its namespace (`namespace_limiters.failure_kind`), if nothing was sent; otherwise
+        lasting: the request will probably fail again: a policy rejects it, or a permission is missing.
+        throttled: kind of failure of its namespace (`namespace_limiters.failure_kind`) if nothing was sent; otherwise
         "".
         """
         super().__init__(reason)
@@ -34,10 +34,10 @@ class BindRejected(Exception):
 
 
 class BindUnknown(Exception):
-    """No definite answer: stay assumed and retry the identical POST."""
+    """No definite answer: the pod stays assumed, and the identical POST is retried."""
 
     def __init__(self, reason: str, status: int, retry_after_s: float = 0.0) -> None:
-        """status: HTTP status of the answer, 0 without one. retry_after_s: as the server demands, or 0."""
+        """status: HTTP status of the answer, 0 without one. retry_after_s: as the server requests, or 0."""
         super().__init__(reason)
         self.reason = reason
         self.status = status

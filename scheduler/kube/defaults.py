@@ -1,8 +1,8 @@
-"""The API server's changes to a new manifest before it is stored: identity, defaults, status.
+"""Changes that the API server makes to a new manifest before it stores it: identity, defaults, status.
 
-Only the fields that `objects` decodes. Source: pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go
-(PrepareForCreate) and the admission plugin DefaultTolerationSeconds, Kubernetes 1.36. Left out, because the tested
-clusters run without them: TaintNodesByCondition and ServiceAccount.
+Covers only the fields that `objects` decodes. Source: pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go
+(PrepareForCreate) and the admission plugin DefaultTolerationSeconds, Kubernetes 1.36. TaintNodesByCondition and
+ServiceAccount are left out, because the tested clusters run without them.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,14 +44,14 @@ def timestamp(time_s: float) -> str:
 
 
 class Identity:
-    """Hands out uids: the same ones in every run. now_s: Unix seconds."""
+    """Generator of UIDs, which are the same in every run. now_s: Unix seconds."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.now_s = now_s
         self._made = 0
 
     def given_to(self, metadata: ObjectMeta) -> ObjectMeta:
-        """The head of a new object; a given uid and creation time are kept, so that traces replay."""
+        """Metadata of a new object. A given UID and creation time are kept, so that traces can be replayed."""
         self._made += 1
         return replace(
             metadata,
@@ -61,35 +61,35 @@ class Identity:
 
 
 def decoded(source: Decoded | Mapping[str, Any], kind: type[Decoded]) -> Decoded:
-    """The object itself, or decoded from a Kubernetes manifest; raises msgspec.ValidationError."""
+    """The object itself, or decoded from a Kubernetes manifest. Raises msgspec.ValidationError if it is invalid."""
     if isinstance(source, kind):
         return source
-    # Through the wire form: msgspec builds raw parts from bytes only.
+    # Through the wire format: msgspec builds raw parts from bytes only.
     return msgspec.json.decode(msgspec.json.encode(source), type=kind)
 
 
 def merge_patched(old: Mapping[str, Value], patch: Mapping[str, Value | None]) -> dict[str, Value]:
-    """A JSON merge patch of a flat object: None takes a key away."""
+    """Result of a JSON merge patch of a flat object: None removes a key."""
     new = {key: value for key, value in old.items() if key not in patch}
     return new | {key: value for key, value in patch.items() if value is not None}
 
 
 def new_pod(wanted: PodObject) -> PodObject:
-    """The pod with every default and a fresh status; a given status is dropped."""
+    """The pod with every default and a fresh status; any given status is dropped."""
     metadata = replace(wanted.metadata, namespace=wanted.metadata.namespace or "default", deletion_timestamp="")
     gated = (_GATED,) if wanted.spec.scheduling_gates else ()
     return PodObject(metadata, _spec(wanted.spec), PodStatus(phase="Pending", conditions=gated))
 
 
 def new_node(wanted: Node) -> Node:
-    """The node; allocatable is the capacity unless given."""
+    """The node; allocatable defaults to the capacity."""
     capacity, allocatable = _as_text(wanted.status.capacity), _as_text(wanted.status.allocatable)
     allocatable = capacity if allocatable is None else allocatable
     return replace(wanted, status=replace(wanted.status, allocatable=allocatable, capacity=capacity))
 
 
 def _as_text(quantities: Quantities | None) -> Quantities | None:
-    """A server answers with strings, also where the manifest has numbers."""
+    """Quantities as strings, as a server returns them, even if the manifest has numbers."""
     return None if quantities is None else {name: str(quantity) for name, quantity in quantities.items()}
 
 
@@ -104,7 +104,7 @@ def _spec(spec: PodSpec) -> PodSpec:
 
 
 def _container(container: Container) -> Container:
-    """Requests that are not named equal their limits."""
+    """The container; omitted requests equal their limits."""
     resources = container.resources
     if resources is None:
         return container
@@ -115,7 +115,7 @@ def _container(container: Container) -> Container:
 
 
 def _tolerations(named: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
-    """Tolerations with the default ones of 300 s, unless the pod has its own for the same taint."""
+    """Tolerations with the default ones of 300 s, unless the pod tolerates the same taint itself."""
     missing = [key for key in _TOLERATED_FOR_A_WHILE if not any(_covers(toleration, key) for toleration in named)]
     return (*named, *(Toleration(key=key, operator="Exists", effect="NoExecute") for key in missing))
 

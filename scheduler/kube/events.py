@@ -1,4 +1,4 @@
-"""Events of both programs: their form, and series of repeated ones. Pure."""
+"""Format of the Events of both programs, and series of repeated Events. Pure."""
 
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -12,18 +12,18 @@ LONGEST_NOTE: Final = 1024
 # Minimum time between writes of a repeated Event: as long as an unschedulable pod waits for its next attempt.
 QUIET_S: Final = 300.0
 # Limit of the API server (pkg/apis/core/validation/events.go). A node's name may have 253 characters, a controller's
-# 317.
+# name 317.
 _LONGEST_INSTANCE: Final = 128
 # An object's name has at most 253 characters; the time in hexadecimal takes 17.
 _LONGEST_NAME: Final = 230
 _REMEMBERED: Final = 20_000
-# A series without a repeat for this long is over: longer than an unschedulable pod waits for its next attempt.
+# A series ends after this time without a repeat: longer than an unschedulable pod waits for its next attempt.
 _SERIES_ENDS_S: Final = 2 * QUIET_S
 
 
 @dataclass(frozen=True, slots=True)
 class Regarding:
-    """The object that an Event is about. namespace: "" for one that is in none."""
+    """The object that an Event is about. namespace: "" if it has none."""
 
     kind: str
     namespace: str
@@ -49,13 +49,13 @@ class Reporter:
         now_ns: int,
         unique_ns: int | None = None,
     ) -> EventRecord:
-        """An Event now. note: plain text, because it quotes objects; cut to the API server's limit.
+        """An Event that happens now. note: plain text, because it quotes objects; cut to the API server's limit.
 
         now_ns: Unix nanoseconds.
-        unique_ns: makes the name, so two Events on one object need different ones; None: now_ns.
+        unique_ns: part of the name, so it must differ for two Events on one object; None: now_ns.
         """
         return EventRecord(
-            # Cut, it may end where the name of no object may.
+            # After the cut, the name might end with a character that may not be last.
             name=f"{regarding.name[:_LONGEST_NAME].rstrip('-.')}.{now_ns if unique_ns is None else unique_ns:x}",
             kind=regarding.kind,
             namespace=regarding.namespace,
@@ -67,14 +67,14 @@ class Reporter:
             note=cut_note(one_line(note)),
             time_s=now_ns / 1e9,
             reporting_controller=self.controller,
-            # The end names the process and the host.
+            # Keep the end, which names the process and the host.
             reporting_instance=self.instance[-_LONGEST_INSTANCE:],
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesUpdate:
-    """The first event of a series, and its repeats since."""
+    """The first Event of a series, and its repeats so far."""
 
     event: EventRecord
     series: EventSeries
@@ -91,10 +91,10 @@ _Key: TypeAlias = tuple[str, str, tuple[str, ...]]
 
 
 class RepeatedEvents:
-    """Recent events, so that a repeated one becomes a series. Owned by the event loop."""
+    """Recent Events, to turn repeated ones into a series. Owned by the event loop."""
 
     def __init__(self) -> None:
-        """Remembers the newest 20,000, each until its series has ended."""
+        """Stores the newest 20,000 Events, each until its series has ended."""
         self._latest_s = 0.0
         self._seen: TTLCache[_Key, _Repeated] = TTLCache(_REMEMBERED, _SERIES_ENDS_S, timer=lambda: self._latest_s)
 
@@ -104,11 +104,11 @@ class RepeatedEvents:
     def next_write(
         self, event: EventRecord, constant_text: tuple[str, ...], now_s: float
     ) -> EventRecord | SeriesUpdate | None:
-        """The write for an event that happens now; None while the series was written less than QUIET_S ago.
+        """The write for an Event that happens now; None if the series was written less than QUIET_S ago.
 
-        constant_text: parts of the note that distinguish it from other events of this object and reason, without its
+        constant_text: parts of the note that distinguish it from other Events of this object and reason, without
         numbers.
-        now_s: monotonic seconds, because the clock of the event's own time may be set.
+        now_s: monotonic seconds, because the clock of the Event's own time may be set.
         """
         key = (event.object_uid, event.reason, constant_text)
         self._latest_s = now_s
@@ -116,7 +116,7 @@ class RepeatedEvents:
         if seen is None:
             self._seen[key] = _Repeated(event, 1, now_s)
             return event
-        self._seen[key] = seen  # and so until later
+        self._seen[key] = seen  # extends its lifetime
         seen.count += 1
         if now_s - seen.written_s < QUIET_S:
             return None
@@ -125,7 +125,7 @@ class RepeatedEvents:
 
 
 def cut_note(note: str) -> str:
-    """At most LONGEST_NOTE bytes of UTF-8: the API server counts bytes."""
+    """The note, cut to LONGEST_NOTE bytes of UTF-8: the API server counts bytes."""
     encoded = note.encode()
     if len(encoded) <= LONGEST_NOTE:
         return note

@@ -1,6 +1,6 @@
-"""Leases (coordination.k8s.io/v1), as leader election writes them: one holder, which renews it before it expires.
+"""Leases (coordination.k8s.io/v1) as leader election writes them: one holder, which renews before expiry.
 
-Pure data, as `objects`. Source: staging/src/k8s.io/client-go/tools/leaderelection/resourcelock/leaselock.go.
+Pure data, like `objects`. Source: staging/src/k8s.io/client-go/tools/leaderelection/resourcelock/leaselock.go.
 """
 
 from typing import Final
@@ -10,14 +10,14 @@ import msgspec
 from scheduler.kube.objects import ApiObject, Int32
 from scheduler.kube.resource_versions import is_version
 
-# Written when the holder releases the Lease: see `leader_election`.
+# Annotation that the holder writes when it releases the Lease: see `leader_election`.
 PODS_SEEN: Final = "gpushare/pods-seen"
-# Written by the holder, where other replicas reach its web page.
+# Annotation that the holder writes: where other replicas can reach its web page.
 PAGE_URL: Final = "gpushare/page-url"
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
-    """holder_identity: "" without a holder. lease_duration_seconds: validity after a renewal.
+    """Specification of a Lease. holder_identity: "" without a holder. lease_duration_seconds: validity after a renewal.
 
     acquire_time, renew_time: metav1.MicroTime, by the holder's clock: for users; never compared with another clock.
     """
@@ -30,17 +30,17 @@ class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Lease(ApiObject, frozen=True):
-    """A Lease of the API server."""
+    """A coordination.k8s.io/v1 Lease."""
 
     spec: LeaseSpec = LeaseSpec()
 
     @property
     def pods_version(self) -> str | None:
-        """The resource version that the last holder wrote when it released the Lease, None without one."""
+        """The resource version that the last holder wrote when it released the Lease; None without one."""
         written = (self.metadata.annotations or {}).get(PODS_SEEN, "")
         return written if is_version(written) else None
 
     @property
     def page_url(self) -> str | None:
-        """URL of the holder's web page, None without one. Untrusted: anyone who can write the Lease can set it."""
+        """URL of the holder's web page; None without one. Untrusted: anyone who can write the Lease can set it."""
         return (self.metadata.annotations or {}).get(PAGE_URL)

@@ -1,8 +1,8 @@
-"""Kubernetes objects of the wire format, with only the fields that the scheduler reads.
+"""Kubernetes objects in the wire format, with only the fields that the scheduler reads.
 
 Pure data. Decoded by msgspec, which skips every other field without building it.
-`tests/support/documents/pod_fields.py` lists all fields of PodSpec, and why each is here or not.
-Source: the OpenAPI document of Kubernetes 1.36.
+`tests/support/documents/pod_fields.py` lists all fields of PodSpec, and why each is included or not. Source: the
+OpenAPI document of Kubernetes 1.36.
 """
 
 from typing import Annotated, ClassVar, Final, TypeAlias
@@ -11,7 +11,7 @@ import msgspec
 
 _INT32: Final = 2**31
 _INT64: Final = 2**63
-# The API's width: no column of a table overflows, whatever an object contains.
+# The API's integer width: no column of a table overflows, whatever an object contains.
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-_INT32, lt=_INT32)]
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-_INT64, le=_INT64 - 1)]
 Quantities: TypeAlias = dict[str, str | Int64 | float]
@@ -22,7 +22,7 @@ class _Wire(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class OwnerReference(_Wire, frozen=True):
-    """An owner of an object; `controller` marks the one that would recreate it."""
+    """An owner of an object. `controller` marks the owner that would recreate the object."""
 
     uid: str
     kind: str = ""
@@ -31,7 +31,7 @@ class OwnerReference(_Wire, frozen=True):
 
 
 class ObjectMeta(_Wire, frozen=True):
-    """Metadata of every object. creation_timestamp: RFC 3339, "" when absent.
+    """Metadata of every object. creation_timestamp: RFC 3339, "" if absent.
 
     deletion_timestamp: end of the grace period of a terminating object; its deletion was requested
     deletion_grace_period_seconds earlier. Source: staging/src/k8s.io/apiserver/pkg/registry/rest/delete.go.
@@ -50,7 +50,7 @@ class ObjectMeta(_Wire, frozen=True):
 
 
 class ApiObject(_Wire, frozen=True):
-    """An object of the API. API_KIND: its kind, where the class has another name."""
+    """An object of the API. API_KIND: its kind, if the class has another name."""
 
     API_KIND: ClassVar[str] = ""
     metadata: ObjectMeta
@@ -64,7 +64,7 @@ class ResourceRequirements(_Wire, frozen=True):
 
 
 class ContainerPort(_Wire, frozen=True):
-    """host_port: 0 when the container takes no port of the node."""
+    """A port of a container. host_port: 0 if the container uses no port of the node."""
 
     host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
@@ -72,7 +72,7 @@ class ContainerPort(_Wire, frozen=True):
 
 
 class RestartRule(_Wire, frozen=True):
-    """action: Restart (the container) or RestartAllContainers (of the pod)."""
+    """A restart rule. action: Restart (the container) or RestartAllContainers (of the pod)."""
 
     action: str = ""
 
@@ -97,7 +97,7 @@ class Requirement(_Wire, frozen=True):
 
 
 class LabelSelector(_Wire, frozen=True):
-    """metav1.LabelSelector; an empty one matches everything, None (where allowed) nothing."""
+    """metav1.LabelSelector. An empty selector matches everything, None (if allowed) nothing."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: tuple[Requirement, ...] = ()
@@ -111,7 +111,7 @@ class NodeSelectorTerm(_Wire, frozen=True):
 
 
 class NodeSelector(_Wire, frozen=True):
-    """Terms, ORed."""
+    """A node selector. node_selector_terms: ORed."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
@@ -149,14 +149,14 @@ class WeightedPodAffinityTerm(_Wire, frozen=True):
 
 
 class PodAffinity(_Wire, frozen=True):
-    """Pod affinity, or anti-affinity: the shape is the same."""
+    """Pod affinity or anti-affinity, which have the same structure."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
 
 
 class Affinity(_Wire, frozen=True):
-    """Affinities of a pod."""
+    """All affinities of a pod."""
 
     node_affinity: NodeAffinityTerms | None = None
     pod_affinity: PodAffinity | None = None
@@ -164,7 +164,7 @@ class Affinity(_Wire, frozen=True):
 
 
 class Toleration(_Wire, frozen=True):
-    """operator: Exists, Equal (also when ""), Lt, Gt. effect "" tolerates every effect; key "" every key."""
+    """A toleration. operator: Exists, Equal (also if ""), Lt, Gt. effect, key: "" for every effect or key."""
 
     key: str = ""
     operator: str = ""
@@ -173,9 +173,9 @@ class Toleration(_Wire, frozen=True):
 
 
 class TopologySpreadConstraint(_Wire, frozen=True):
-    """when_unsatisfiable: DoNotSchedule (hard) or ScheduleAnyway (a preference).
+    """A topology spread constraint. when_unsatisfiable: DoNotSchedule (hard) or ScheduleAnyway (a preference).
 
-    min_domains: None counts as 1. The policies are Honor or Ignore, "" where they are left out.
+    min_domains: None counts as 1. The policies are Honor or Ignore, "" if omitted.
     """
 
     topology_key: str
@@ -189,13 +189,13 @@ class TopologySpreadConstraint(_Wire, frozen=True):
 
 
 class SchedulingGate(_Wire, frozen=True):
-    """A name that holds the pod back until it is removed."""
+    """A gate that blocks scheduling until it is removed."""
 
     name: str
 
 
 class SchedulingGroup(_Wire, frozen=True):
-    """Gang of a pod: `schedulingGroup` of 1.36, and `workloadRef` of 1.35; none of its fields are read."""
+    """A pod's gang: `schedulingGroup` in 1.36, `workloadRef` in 1.35; none of its fields are read."""
 
     pod_group_name: str = ""
 
@@ -227,7 +227,7 @@ class ResourceClaim(_Wire, frozen=True):
 class PodSpec(_Wire, frozen=True):
     """Specification of a pod. volumes: each has its name and, under its kind, its source.
 
-    preemption_policy: PreemptLowerPriority (also when "") or Never. workload_ref: scheduling_group in 1.35.
+    preemption_policy: PreemptLowerPriority (also if "") or Never. workload_ref: scheduling_group in 1.35.
     """
 
     containers: tuple[Container, ...] = ()
@@ -254,9 +254,9 @@ class PodSpec(_Wire, frozen=True):
 
 
 class ContainerStatus(_Wire, frozen=True):
-    """resources and allocated_resources: sizes that the kubelet has actuated and admitted (in-place resize).
+    """Status of a container. container_id: `<runtime>://<id>` of its current instance, "" before the first.
 
-    container_id: `<runtime>://<id>` of its current instance, "" before the first.
+    resources, allocated_resources: sizes that the kubelet has applied and admitted (in-place resize).
     """
 
     name: str
@@ -275,9 +275,10 @@ class PodCondition(_Wire, frozen=True):
 
 
 class PodStatus(_Wire, frozen=True):
-    """phase: Pending, Running, Succeeded, Failed or Unknown. resources, allocated_resources: of the pod as a whole.
+    """Status of a pod. phase: Pending, Running, Succeeded, Failed or Unknown.
 
-    start_time: when a kubelet has seen the pod first, RFC 3339; "" before.
+    resources, allocated_resources: of the pod as a whole.
+    start_time: when a kubelet first saw the pod, RFC 3339; "" before.
     """
 
     phase: str = ""
@@ -301,7 +302,7 @@ class PodObject(ApiObject, frozen=True):
 
 
 class Taint(_Wire, frozen=True):
-    """effect: NoSchedule, PreferNoSchedule or NoExecute."""
+    """A taint. effect: NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str
     effect: str
@@ -333,14 +334,14 @@ class NodeCondition(_Wire, frozen=True):
 
 
 class ContainerImage(_Wire, frozen=True):
-    """An image that a node has, by all its names, with tag and with digest."""
+    """A container image on a node, with all its names, by tag and by digest."""
 
     names: tuple[str, ...] | None = None
     size_bytes: Int64 = 0
 
 
 class NodeStatus(_Wire, frozen=True):
-    """allocatable: amounts that pods may request; capacity: total. declared_features: of the kubelet, sorted."""
+    """Status of a node. allocatable: available to pods; capacity: total. declared_features: of the kubelet, sorted."""
 
     allocatable: Quantities | None = None
     capacity: Quantities | None = None
@@ -372,7 +373,7 @@ class Namespace(ApiObject, frozen=True):
 
 
 class PriorityClass(ApiObject, frozen=True):
-    """scheduling.k8s.io/v1.PriorityClass. global_default: of pods that name none."""
+    """scheduling.k8s.io/v1.PriorityClass. global_default: applies to pods without a class."""
 
     value: Int32 = 0
     global_default: bool = False
@@ -380,13 +381,13 @@ class PriorityClass(ApiObject, frozen=True):
 
 
 class DisruptionBudgetSpec(_Wire, frozen=True):
-    """Pods that a budget protects: those of its namespace that `selector` matches."""
+    """Pods that a budget protects: those in its namespace that match `selector`."""
 
     selector: LabelSelector | None = None
 
 
 class DisruptionBudgetStatus(_Wire, frozen=True):
-    """disruptions_allowed: how many more pods may be disrupted. disrupted_pods: by name, those counted already."""
+    """Status of a budget. disruptions_allowed: how many more pods. disrupted_pods: already counted pods, by name."""
 
     disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str] | None = None

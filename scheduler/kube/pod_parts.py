@@ -1,4 +1,4 @@
-"""The parts of a pod's specification that its author may repeat: how many there are, and the pod without them. Pure."""
+"""Parts of a pod's specification that its author may repeat: their number, and the pod without them. Pure."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -27,12 +27,12 @@ def _all_containers(spec: PodSpec) -> Iterator[Container]:
 
 
 def containers(pod: PodObject) -> int:
-    """Init, regular and ephemeral containers."""
+    """Number of init, regular and ephemeral containers."""
     return len(pod.spec.containers) + len(pod.spec.init_containers)
 
 
 def resource_names(pod: PodObject) -> int:
-    """Different ones, over all containers and the pod as a whole."""
+    """Number of distinct resource names over all containers and the pod as a whole."""
     spec = pod.spec
     named: set[str] = {*(spec.overhead or ())}
     for of in (spec.resources, *(container.resources for container in _all_containers(spec))):
@@ -51,24 +51,24 @@ def _written_node_terms(pod: PodObject) -> Iterator[NodeSelectorTerm]:
 
 
 def node_terms(pod: PodObject) -> int:
-    """Required and preferred."""
+    """Number of required and preferred node affinity terms."""
     return sum(1 for _ in _written_node_terms(pod))
 
 
 def node_requirements(pod: PodObject) -> int:
-    """Requirements of the node selector and of all terms."""
+    """Number of requirements of the node selector and of all terms."""
     written = sum(len(term.match_expressions) + len(term.match_fields) for term in _written_node_terms(pod))
     return written + len(pod.spec.node_selector or ())
 
 
 def node_keys(pod: PodObject) -> int:
-    """Different labels in the node selector and in all terms."""
+    """Number of distinct labels in the node selector and in all terms."""
     terms = _written_node_terms(pod)
     return len({*(pod.spec.node_selector or ()), *(one.key for term in terms for one in term.match_expressions)})
 
 
 def node_values(pod: PodObject) -> int:
-    """Over all terms."""
+    """Number of values in all node affinity terms."""
     terms = _written_node_terms(pod)
     return sum(len(one.values) for term in terms for one in chain(term.match_expressions, term.match_fields))
 
@@ -92,34 +92,34 @@ def _spread_selectors(pod: PodObject) -> Iterator[LabelSelector]:
 
 
 def pod_terms(pod: PodObject) -> int:
-    """Terms of affinity and anti-affinity, required and preferred."""
+    """Number of affinity and anti-affinity terms, required and preferred."""
     return sum(1 for _ in _written_pod_terms(pod))
 
 
 def pod_requirements(pod: PodObject) -> int:
-    """Requirements of all selectors in those terms."""
+    """Number of requirements of all selectors in these terms."""
     return sum(map(_requirements, _selectors(pod)))
 
 
 def pod_values(pod: PodObject) -> int:
-    """Values of all selectors in those terms, and the namespaces that they name."""
+    """Number of values of all selectors in these terms, and of the namespaces that the terms name."""
     requirements: Iterator[Requirement] = chain.from_iterable(one.match_expressions for one in _selectors(pod))
     return sum(len(one.values) for one in requirements) + sum(len(term.namespaces) for term in _written_pod_terms(pod))
 
 
 def spread_constraints(pod: PodObject) -> int:
-    """Hard and soft."""
+    """Number of hard and soft topology spread constraints."""
     return len(pod.spec.topology_spread_constraints)
 
 
 def spread_requirements(pod: PodObject) -> int:
-    """Requirements of all selectors of the constraints, with the label keys that they add."""
+    """Number of requirements of all selectors of the constraints, including the label keys that they add."""
     keys = sum(len(constraint.match_label_keys) for constraint in pod.spec.topology_spread_constraints)
     return keys + sum(map(_requirements, _spread_selectors(pod)))
 
 
 def spread_values(pod: PodObject) -> int:
-    """Values of all selectors of the constraints."""
+    """Number of values of all selectors of the constraints."""
     return sum(len(one.values) for selector in _spread_selectors(pod) for one in selector.match_expressions)
 
 
@@ -128,12 +128,12 @@ def _requirements(selector: LabelSelector) -> int:
 
 
 def image_volumes(pod: PodObject) -> int:
-    """Volumes that are images."""
+    """Number of image volumes."""
     return sum("image" in volume for volume in pod.spec.volumes)
 
 
 def host_ports(pod: PodObject) -> int:
-    """Over all containers."""
+    """Number of host ports over all containers."""
     return sum(port.host_port > 0 for container in _all_containers(pod.spec) for port in container.ports)
 
 
@@ -160,28 +160,28 @@ def without_ports(pod: PodObject) -> PodObject:
 
 
 def without_tolerations(pod: PodObject) -> PodObject:
-    """None at all."""
+    """The pod without tolerations."""
     return replace(pod, spec=replace(pod.spec, tolerations=()))
 
 
 def without_volumes(pod: PodObject) -> PodObject:
-    """None at all."""
+    """The pod without volumes."""
     return replace(pod, spec=replace(pod.spec, volumes=()))
 
 
 def without_image_volumes(pod: PodObject) -> PodObject:
-    """Its other volumes stay."""
+    """The pod without image volumes."""
     volumes = tuple(volume for volume in pod.spec.volumes if "image" not in volume)
     return replace(pod, spec=replace(pod.spec, volumes=volumes))
 
 
 def without_spread(pod: PodObject) -> PodObject:
-    """No topology spread constraint."""
+    """The pod without topology spread constraints."""
     return replace(pod, spec=replace(pod.spec, topology_spread_constraints=()))
 
 
 def with_resources(pod: PodObject, kept: frozenset[str]) -> PodObject:
-    """The pod with these resources alone."""
+    """The pod with only these resources."""
 
     def amounts(of: Quantities | None) -> Quantities | None:
         return of and {name: of[name] for name in kept if name in of}

@@ -1,7 +1,7 @@
-"""The programs' view of a cluster: the `Cluster` protocol, its values, and the errors it raises.
+"""A cluster as the programs see it: the `Cluster` protocol, its values, and the errors it raises.
 
-`rest/` satisfies `Cluster` with a real API server, `scheduler.testing.cluster` with a cluster in memory;
-one contract suite runs against both.
+`rest/` implements `Cluster` with a real API server, `scheduler.testing.cluster` with a cluster in memory. One contract
+suite runs against both.
 """
 
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ import msgspec
 from config.protocol import names
 from scheduler.kube import leases, objects, selecting, storage
 
-# kube-apiserver asks for a second; a day would be a day without bindings.
+# kube-apiserver asks for one second; a day would be a day without bindings.
 LONGEST_RETRY_AFTER_S: Final = 30.0
 
 T = TypeVar("T", bound=objects.ApiObject)
@@ -22,7 +22,7 @@ T_co = TypeVar("T_co", bound=objects.ApiObject, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A collection to watch. path: below the server's address; field_selector, label_selector: "" for all objects."""
+    """A collection to watch. path: relative to the server. field_selector, label_selector: "" for all objects."""
 
     name: str
     type: type[T]
@@ -32,18 +32,19 @@ class Kind(Generic[T]):
 
     @property
     def api_kind(self) -> str:
-        """The kind of one of these, as the API server writes it."""
+        """Kind of one object, as the API server writes it."""
         return self.type.API_KIND or self.type.__name__
 
     @property
     def list_kind(self) -> str:
-        """The kind of a list of these, as the API server writes it."""
+        """Kind of a list of these objects, as the API server writes it."""
         return f"{self.api_kind}List"
 
 
-# Finished pods hold nothing: the server leaves them out, and a pod that finishes arrives as Deleted.
+# Finished pods hold no resources: the server leaves them out, and a pod that finishes arrives as Deleted.
 PODS: Final = Kind("pods", objects.PodObject, "/api/v1/pods", "status.phase!=Succeeded,status.phase!=Failed")
-# These Events say why a pod failed; others do not. kube-scheduler's are not ours, whatever the profiles are called.
+# These Events say why a pod failed; others do not. Events of kube-scheduler are excluded, whatever its profiles are
+# called.
 FAILED_PODS: Final = Kind(
     "failed pods", objects.PodObject, "/api/v1/pods", "status.phase=Failed,spec.schedulerName!=default-scheduler"
 )
@@ -77,12 +78,12 @@ REPLICATION_CONTROLLERS: Final = Kind(
 REPLICA_SETS: Final = Kind("replicasets", selecting.ReplicaSet, "/apis/apps/v1/replicasets")
 STATEFUL_SETS: Final = Kind("statefulsets", selecting.StatefulSet, "/apis/apps/v1/statefulsets")
 SELECTING: Final[tuple[Kind[Any], ...]] = (SERVICES, REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS)
-# Read by `what-if` alone: of a pod that exists, its priority is in the pod.
+# Only `what-if` reads these: an existing pod contains its priority.
 PRIORITY_CLASSES: Final = Kind("priorityclasses", objects.PriorityClass, "/apis/scheduling.k8s.io/v1/priorityclasses")
 
 
 def lease_kind(namespace: str, name: str) -> Kind[leases.Lease]:
-    """One Lease, and no other."""
+    """The kind that contains this Lease only."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     return Kind("leases", leases.Lease, path, f"metadata.name={name}")
 
@@ -93,12 +94,12 @@ KINDS: Final = (*_OF_EVERY_POD, *OF_STORAGE, *SELECTING)
 
 @dataclass(frozen=True, slots=True)
 class ListBegins:
-    """A complete list follows as Changed events, closed by ListEnds."""
+    """Start of a complete list: Changed events follow, closed by ListEnds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListEnds:
-    """An object without an event since ListBegins does not exist at `resource_version`."""
+    """End of a list: an object without an event since ListBegins does not exist at `resource_version`."""
 
     resource_version: str
 
@@ -112,7 +113,7 @@ class Changed(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Deleted(Generic[T_co]):
-    """The object was deleted, or no longer matches the kind's field selector; its last state."""
+    """The object was deleted, or no longer matches the kind's field selector. object: its last state."""
 
     object: T_co
 
@@ -126,7 +127,7 @@ class Bookmark:
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
-    """An object that violates the API. name: "namespace/name" as far as it could be read."""
+    """An object that violates the API. name: "namespace/name", or the part of it that could be read."""
 
     name: str
     error: str
@@ -136,7 +137,7 @@ WatchEvent: TypeAlias = ListBegins | ListEnds | Changed[T] | Deleted[T] | Bookma
 
 
 class PodKey(msgspec.Struct, frozen=True):
-    """Identifies one pod: another pod of the same name has another uid."""
+    """Identity of one pod: another pod of the same name has another UID."""
 
     namespace: str
     name: str
@@ -147,16 +148,16 @@ class PodKey(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
     def shown_in(self, namespace: str) -> str:
-        """The pod, in text for readers of this namespace: by name in its own namespace, elsewhere by uid.
+        """The pod, in text for readers of this namespace: by name in its own namespace, otherwise by UID.
 
-        A tenant who may read Events and pods of one namespace learns no names of others.
+        A tenant who may read Events and pods of one namespace thus learns no names from other namespaces.
         """
         return f"pod {self}" if namespace == self.namespace else f"pod {self.uid} of another namespace"
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One pod to one node, with the annotations that become part of the pod in the same transaction."""
+    """Assignment of a pod to a node, with the annotations that are added to the pod in the same transaction."""
 
     pod: PodKey
     node: str
@@ -192,7 +193,7 @@ class NodeForClaim:
 class WantedLease:
     """Desired state of a Lease. version: of the Lease, which must not have changed since; "" to create it.
 
-    pods_version, page_url: as in `leases.Lease`, None to remove the annotation.
+    pods_version, page_url: see `leases.Lease`; None to remove the annotation.
     """
 
     namespace: str
@@ -205,7 +206,7 @@ class WantedLease:
 
 @dataclass(frozen=True, slots=True)
 class LastScheduled:
-    """The last work of any scheduler of one name. moment: RFC 3339, of the API server's clock; "" for never.
+    """Last activity of any scheduler with a given name. moment: RFC 3339, by the API server's clock; "" for never.
 
     version: the latest resource version of its pods, "0" for none.
     """
@@ -216,7 +217,7 @@ class LastScheduled:
 
 @dataclass(frozen=True, slots=True)
 class EventSeries:
-    """A repeated event. count: times seen in all, >= 2; last_time_s: Unix seconds of the last."""
+    """A repeated Event. count: number of occurrences, >= 2; last_time_s: Unix seconds of the last one."""
 
     count: int
     last_time_s: float
@@ -224,9 +225,9 @@ class EventSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """An events.k8s.io/v1 Event. name: the object's own name, unique in the namespace of its object.
+    """An events.k8s.io/v1 Event. name: of the Event, unique in the namespace of its object.
 
-    kind: of its object (Pod or Node; a Node's events live in namespace `default`).
+    kind: of its object (Pod or Node; a Node's Events are in namespace `default`).
     type: Normal or Warning. note: at most 1024 bytes of UTF-8. time_s: Unix seconds.
     """
 
@@ -245,33 +246,33 @@ class EventRecord:
 
 
 class ApiError(Exception):
-    """The API server did not execute the request, or did not confirm it. message: the server's own, in one line."""
+    """The API server did not execute the request, or did not confirm it. message: from the server, in one line."""
 
     def __init__(self, message: str, status: int = 0) -> None:
-        """status: HTTP status, 0 when there was no answer."""
+        """status: HTTP status, 0 if there was no answer."""
         super().__init__(message)
         self.message = message
         self.status = status
 
 
 class ApiRejected(ApiError):
-    """A definite no (4xx other than those below): the same request gets the same answer."""
+    """A definite rejection (4xx other than those below): the same request gets the same answer."""
 
 
 class ApiConflict(ApiRejected):
-    """409: the object is not in the state that the request assumes."""
+    """409: the object is not in the state that the request requires."""
 
 
 class ApiNotFound(ApiRejected):
-    """404. Evidence that the object is deleted; only the watch proves it."""
+    """404: evidence that the object is deleted; only the watch proves it."""
 
 
 class ApiForbidden(ApiRejected):
-    """401 (after credentials were renewed once) or 403: a right is missing."""
+    """401 (after the credentials were renewed once) or 403: a permission is missing."""
 
 
 class ApiThrottled(ApiError):
-    """429: not executed; retry after `retry_after_s` seconds, 0 when the server named none."""
+    """429: not executed; retry after `retry_after_s` seconds, 0 if the server named none."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         """retry_after_s: >= 0; a value above LONGEST_RETRY_AFTER_S is ignored."""
@@ -280,14 +281,14 @@ class ApiThrottled(ApiError):
 
 
 class ApiFailed(ApiError):
-    """5xx: the request may or may not have taken effect, or may still."""
+    """5xx: the request may or may not have taken effect, or may still take effect."""
 
 
 class ApiSilent(ApiError):
-    """No answer from the API server: the request may or may not have taken effect, or may still.
+    """No answer from the API server: the request may or may not have taken effect, or may still take effect.
 
-    Time-out, lost connection, or an answer by something else, such as a load balancer's default backend; then `status`
-    is from that answer.
+    The request timed out, the connection was lost, or another server answered, such as a load balancer's default
+    backend; then `status` is from that answer.
     """
 
 
@@ -304,81 +305,81 @@ class WatchExpired(ApiError):
 
 
 class Cluster(Protocol):
-    """An API server. Every method raises only ApiError for failures of the server or the network."""
+    """An API server. The only exceptions for failures of the server or the network are ApiErrors."""
 
     def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
-        """One watch connection, as batches of events in order; ends when the server closes it normally.
+        """One watch connection, as batches of events in order. Ends when the server closes it normally.
 
-        since: resource version to continue from; None: begin with a consistent list (ListBegins … ListEnds).
-        A batch is small enough to be handled without holding the event loop (at most 256 events); an empty one confirms
-        a watch from `since`, before any event. Raises WatchExpired when `since` is too old, ApiSilent after a long time
+        since: resource version to continue from; None to begin with a consistent list (ListBegins … ListEnds).
+        A batch has at most 256 events, so that handling it does not block the event loop. An empty batch confirms a
+        watch from `since`, before any event. Raises WatchExpired if `since` is too old, ApiSilent after a long time
         without any data, even a bookmark.
         """
         ...
 
     async def last_change(self, kind: Kind[T], since: str) -> str:
-        """Version of the last change of the kind's objects now, by a consistent read; `since` if there is none later.
+        """Version of the latest change of the kind's objects, by a consistent read; `since` if none is later.
 
-        since: resource version to start from. Raises WatchExpired when it is too old, ApiSilent when the server could
-        not answer in a few seconds.
+        since: resource version to start from. Raises WatchExpired if it is too old, ApiSilent if the server could not
+        answer within a few seconds.
         """
         ...
 
     async def last_scheduled(self, scheduler_name: str) -> LastScheduled:
         """Time when a pod of this scheduler name was last bound, or first reported as unschedulable.
 
-        A consistent read of all pods of this name.
+        Uses a consistent read of all pods of this name.
         """
         ...
 
     async def write_lease(self, wanted: WantedLease, timeout_s: float) -> str:
-        """Create or change a Lease; returns its new resource version.
+        """Create or change a Lease. Returns its new resource version.
 
         Raises ApiConflict if it has changed since, or exists already; ApiNotFound if it was deleted.
         """
         ...
 
     async def bind(self, binding: Binding, timeout_s: float) -> None:
-        """POST the binding once. Returns when the server has answered that the pod is bound.
+        """POST the binding once. Returns when the server has confirmed that the pod is bound.
 
-        Raises ApiConflict (already assigned, other uid, being deleted, gated), ApiNotFound, ApiForbidden,
-        ApiThrottled, other ApiRejected; ApiFailed or ApiSilent when the outcome is unknown.
+        Raises ApiConflict (already assigned, other UID, being deleted, gated), ApiNotFound, ApiForbidden, ApiThrottled,
+        other ApiRejected; ApiFailed or ApiSilent if the outcome is unknown.
         """
         ...
 
     async def pod(self, namespace: str, name: str) -> objects.PodObject | None:
-        """The pod as the API server has it now (a consistent read), None without one."""
+        """Current state of the pod in the API server (a consistent read); None if it does not exist."""
         ...
 
     async def bind_volume(self, wanted: VolumeForClaim) -> str:
-        """Write the claim into the volume; returns the volume's new resource version.
+        """Write the claim into the volume. Returns the volume's new resource version.
 
-        ApiConflict if it has changed since, ApiNotFound.
+        Raises ApiConflict if the volume has changed since, ApiNotFound if it was deleted.
         """
         ...
 
     async def select_node(self, wanted: NodeForClaim) -> str:
-        """Write the node into the claim; returns the claim's new resource version.
+        """Write the node into the claim. Returns the claim's new resource version.
 
-        ApiConflict if it has changed since, ApiNotFound.
+        Raises ApiConflict if the claim has changed since, ApiNotFound if it was deleted.
         """
         ...
 
     async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition, *, changed: bool = True) -> None:
-        """Merge one condition into the pod's status; ApiConflict when the pod has another uid now.
+        """Merge one condition into the pod's status. Raises ApiConflict if the pod has another UID now.
 
-        changed: its status was another one, or there was none: this is the time of its transition.
+        changed: the condition is new or its status has changed, so this is the time of its transition.
         """
         ...
 
     async def set_nominated_node(self, pod: PodKey, node: str) -> None:
-        """Set the nominated node in the pod's status, "" for none. ApiConflict: it has another uid now."""
+        """Set the nominated node in the pod's status, "" for none. Raises ApiConflict if it has another UID now."""
         ...
 
     async def delete_pod(self, pod: PodKey) -> None:
         """Delete the pod, with its own grace period.
 
-        ApiNotFound: already deleted; ApiConflict: it has another uid now.
+        Raises ApiNotFound if it is already deleted, ApiConflict if it has another UID now.
         """
         ...
 
@@ -387,9 +388,9 @@ class Cluster(Protocol):
         ...
 
     async def update_event(self, event: EventRecord, series: EventSeries) -> None:
-        """Set the series of an Event made before; ApiNotFound when it has expired."""
+        """Set the series of an existing Event. Raises ApiNotFound if it has expired."""
         ...
 
     async def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         ...

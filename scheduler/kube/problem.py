@@ -1,4 +1,4 @@
-"""A problem of one object of the cluster, as it is reported to its owner."""
+"""A problem with one object of the cluster, as reported to the object's owner."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,10 +8,10 @@ BAD_ANNOTATION: Final = "BadAnnotation"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of an object of the cluster. kind: Pod, Node, ConfigMap; name: `namespace/name` or name.
+    """A problem with an object. kind: Pod, Node, ConfigMap. name: `namespace/name`, or the name alone.
 
-    uid: "" if unknown. on_object: whether its owner should see an Event on it, with this reason.
-    happened: the log's name of an event, which is reported each time; "" for a lasting problem, which is reported once.
+    uid: "" if unknown. on_object: whether the owner should see an Event on the object, with this reason. happened: name
+    of the log event for a problem that is reported each time; "" for a lasting problem, reported once.
     """
 
     kind: str

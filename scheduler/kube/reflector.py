@@ -1,15 +1,15 @@
 """All changes to one kind of object, across all connection failures.
 
-Three nested generators, each of which gives up on one failure only:
+Three nested generators, each of which ends at one kind of failure only:
 
     reflect              never ends
       _until_expired     a list, then watches from one connection to the next; ends at 410, and the next one lists again
         _connection      one watch; ends when the server closes it or it fails
 
-Consumers see lists and changes, and bookmarks on request; versions, reconnections and back-off stay in here. An object
-that was deleted between two watches arrives as Deleted, before the ListEnds that shows it. So does the old one of an
-object recreated with a new uid. Such a Deleted has only name, namespace and uid: keeping last states would hold every
-object in memory twice. A list may start over before it has ended: then ListBegins comes again.
+Consumers see lists and changes, and bookmarks on request. Versions, reconnections and back-off are handled here. An
+object that was deleted between two watches arrives as Deleted, before the ListEnds that reveals its deletion. So does
+the old object if an object was recreated with a new UID. Such a Deleted has only name, namespace and UID: storing last
+states would keep every object in memory twice. A list may start over before it has ended: then ListBegins comes again.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from scheduler.kube.port import Cluster, Kind, T, WatchEvent
 BATCH: Final = 256
 # A watch that the server ended normally is resumed at once, unless it ended immediately.
 _LONG_ENOUGH_S: Final = 1.0
-# A failure after so long has nothing to do with those before.
+# A failure after this long is unrelated to earlier ones.
 _STEADY_S: Final = 60.0
 
 OnTrouble: TypeAlias = Callable[[Kind[T], port.ApiError | None], None]
@@ -37,7 +37,7 @@ OnAnswer: TypeAlias = Callable[[Kind[T], bool], None]
 
 
 class Backoff:
-    """How long to wait after failures in a row: a tenacity strategy, shortened at random by up to half."""
+    """Wait after consecutive failures: a tenacity strategy, randomly shortened by up to half."""
 
     def __init__(self, rng: random.Random, wait: wait_base | None = None) -> None:
         """wait: by default 0.1 s doubling to 30 s."""
@@ -45,33 +45,34 @@ class Backoff:
         self._policy = AsyncRetrying(wait=wait or wait_exponential(multiplier=0.1, max=30))
 
     def delay_s(self, failures: int) -> float:
-        """Seconds to wait after `failures` failures in a row, >= 1."""
+        """Seconds to wait after `failures` consecutive failures, >= 1."""
         state = RetryCallState(self._policy, None, (), {})
         state.attempt_number = failures
         return self._policy.wait(state) * self._rng.uniform(0.5, 1.0)
 
     def at_least_s(self, asked_s: float) -> float:
-        """Seconds to wait when the server asks for `asked_s`: up to half as many more.
+        """Seconds to wait if the server asks for `asked_s`: up to half as long again.
 
-        kube-apiserver gives all throttled clients the same second, and they would all return in it.
+        kube-apiserver gives all throttled clients the same second; without this, all would return at the same time.
         """
         return min(asked_s * self._rng.uniform(1.0, 1.5), port.LONGEST_RETRY_AFTER_S)
 
 
 class WatchBackoff:
-    """Wait before the next connection, by the failure of the last one (docs/develop/decisions/0016).
+    """Wait before the next connection, depending on how the last one failed (docs/develop/decisions/0016).
 
-    cheap: without a list behind it, so that every watch is back soon after the server is. dear: everything else.
+    cheap: for a connection without a list, so that every watch resumes soon after the server is back. dear: for all
+    others.
     """
 
     def __init__(self, rng: random.Random, *, reconnect_max_s: float) -> None:
-        """reconnect_max_s: the longest wait for a server that does not answer; 0.1 s doubling up to it."""
+        """reconnect_max_s: longest wait for a server that does not answer; the wait doubles from 0.1 s up to it."""
         self.cheap = Backoff(rng, wait_exponential(multiplier=0.1, max=reconnect_max_s))
         self.dear = Backoff(rng)
 
 
 def _unheard(_kind: object, _opened: bool) -> None:  # noqa: FBT001 - as OnAnswer
-    """Ignore the failure."""
+    """Ignore the answer."""
 
 
 async def reflect(
@@ -86,8 +87,8 @@ async def reflect(
     """Yield batches of ListBegins, ListEnds, Changed, Deleted and Undecodable; a batch is never empty.
 
     on_trouble: called with the error when it changes, and with None when the watch works again. on_answer: called each
-    time the server sends something, with True when that opens a connection. bookmarks: yield those outside of lists,
-    too. Memory: about 200 bytes per object, for its name and uid.
+    time the server sends something, with True when that opens a connection. bookmarks: also yield bookmarks outside of
+    lists. Memory: about 200 bytes per object, for its name and UID.
     """
     follower, pace = _Follower(kind, bookmarks=bookmarks), _Pace(kind, backoff, on_trouble, on_answer)
     while True:
@@ -136,7 +137,7 @@ async def _connection(
 
 
 class _Follower(Generic[T]):
-    """Position in the history of one kind, and the objects that existed there.
+    """Position in the history of one kind, and the objects that exist at that position.
 
     version: to continue from; None before a list is complete.
     """
@@ -149,7 +150,7 @@ class _Follower(Generic[T]):
         self._listed: set[str] | None = None
 
     def forget_version(self) -> None:
-        """List next."""
+        """Discard the version, so that the next connection lists."""
         self.version = None
 
     def follow(self, batch: list[WatchEvent[T]]) -> Iterator[WatchEvent[T]]:
@@ -170,7 +171,7 @@ class _Follower(Generic[T]):
                     self._listed, self.version = None, event.resource_version
                     yield event
                 case port.Undecodable():
-                    # It exists: its last state stays valid until it is readable again, or deleted.
+                    # The object exists: its last state stays valid until it is readable again, or deleted.
                     if self._listed is not None:
                         self._listed.add(event.name)
                     yield event
@@ -202,7 +203,7 @@ class _Follower(Generic[T]):
 
     def _vanished(self) -> Iterator[WatchEvent[T]]:
         if "" in (self._listed or ()):
-            # Something that exists could not even be named: it may be any of these.
+            # An existing object could not even be named: it may be any of these.
             return
         for name in sorted(self._uids.keys() - (self._listed or set())):
             yield self._gone(name)
@@ -213,13 +214,13 @@ class _Follower(Generic[T]):
         return port.Deleted(self._kind.type(metadata=objects.ObjectMeta(bare, namespace, self._uids[name])))
 
     def _reached(self, changed: T) -> None:
-        # A list has no order: only its end has the version that it shows.
+        # A list is unordered: only its end has the version that it shows.
         if self._listed is None:
             self.version = changed.metadata.resource_version
 
 
 class _Sort(Enum):
-    """Kinds of connection failures that differ in the wait before the next connection."""
+    """Kinds of connection failures that require different waits before the next connection."""
 
     SILENT = "no answer: trying again costs the server nothing until it is there"
     FORBIDDEN = "refused: by a server that has not read its own rules yet, or for long"
@@ -231,8 +232,8 @@ class _Sort(Enum):
 class _Pace(Generic[T]):
     """Wait between two connections, and the reason for the log.
 
-    Failures of one kind count together, even with others between them: a server that is back after a long absence and
-    answers that a version has expired is listed at once.
+    Failures of one kind count together, even with others between them: if a server returns after a long absence and
+    answers that a version has expired, the objects are listed at once.
     """
 
     def __init__(self, kind: Kind[T], backoff: WatchBackoff, on_trouble: OnTrouble[T], on_answer: OnAnswer[T]) -> None:
@@ -253,11 +254,11 @@ class _Pace(Generic[T]):
             self._on_trouble(self._kind, None)
 
     def progressed(self) -> None:
-        """A connection brought us to another version."""
+        """Note that a connection reached a new version."""
         self._failures.clear()
 
     def pause_s(self, error: port.ApiError | None, lasted_s: float, *, lists: bool) -> float:
-        """Seconds until the next connection. lists: which begins with a list."""
+        """Seconds until the next connection. lists: whether that connection begins with a list."""
         if error is None and lasted_s >= _LONG_ENOUGH_S:
             return 0.0
         if lasted_s >= _STEADY_S:
@@ -294,6 +295,6 @@ def _sort(error: port.ApiError | None, *, listing: bool) -> _Sort:
 
 
 def _name(found: T) -> str:
-    """Return what Undecodable calls it too."""
+    """Name of the object, as Undecodable gives it."""
     namespace = found.metadata.namespace
     return f"{namespace}/{found.metadata.name}" if namespace else found.metadata.name

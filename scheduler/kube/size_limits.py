@@ -1,12 +1,12 @@
-"""Limits on the size of one object, with their reasons; parts beyond them are left out and reported. Pure.
+"""Limits on the size of one object, with their reasons; parts over a limit are left out and reported. Pure.
 
 The API server accepts an object of 1.5 MiB (etcd's limit on a request) with 256 KiB of annotations, and limits almost
-none of its counts. Each of these limits is several times the size of real workloads, and small enough for a decision
-about 5,000 nodes: no decision may hold the loop for 20 ms. Two pods over a limit are not worse than one: reading an
-object costs the bytes decoded, and nothing beyond the limit.
+none of its counts. Each of these limits is several times the size of real workloads, and small enough for decisions
+about 5,000 nodes: no decision may block the event loop for 20 ms. Two pods over a limit are no worse than one: reading
+an object costs the bytes decoded, and nothing beyond the limit.
 A waiting pod over a limit stays Pending, and none of its requests are read. A pod with a node keeps counting: no limit
-ever frees resources in use. Its containers are all counted, with cpu, memory, storage and GPUs alone if there are too
-many names.
+ever frees resources in use. All its containers count; if there are too many resource names, they count with cpu,
+memory, storage and GPUs only.
 Why: docs/develop/decisions/0010-limit-how-much-of-an-object-is-read.md.
 """
 
@@ -20,32 +20,32 @@ from msgspec.structs import replace
 from scheduler.kube import pod_parts
 from scheduler.kube.objects import Node, PodObject
 
-# Encoded size of a pod's requests: the largest pods of real clusters have a tenth of it.
+# Encoded size of a pod's requests: the largest pods of real clusters have a tenth of this.
 MOST_BYTES: Final = 65_536
-# For an annotation that no rule of ours reads: others' rules read short ones, `kubectl apply` writes long ones.
+# For an annotation that no rule of ours reads: other rules read short ones, `kubectl apply` writes long ones.
 LONGEST_FOREIGN_VALUE: Final = 1024
-# A node attaches some forty disks; each of a pod's claims is looked up at each attempt.
+# A node attaches some forty disks; each claim of a pod is looked up at every attempt.
 MOST_VOLUMES: Final = 128
-# For a selector in an annotation, as `kubectl -l` takes it: it is compared with every pod of the namespace.
+# For a selector in an annotation, in the format of `kubectl -l`: it is compared with every pod of the namespace.
 SELECTOR_CHARACTERS: Final = 1024
 SELECTOR_REQUIREMENTS: Final = 16
 SELECTOR_VALUES: Final = 64  # per requirement
-_MOST_LABELS: Final = 128  # every label that a selector names is looked up in them, and they are kept
-_MOST_ANNOTATIONS: Final = 64  # kept, like the labels
-_MOST_GATES: Final = 64  # all of them appear in one message
-# A node of many devices offers two dozen. A pod that waits is compared with every node in each of them.
+_MOST_LABELS: Final = 128  # stored; every label that a selector names is looked up in them
+_MOST_ANNOTATIONS: Final = 64  # stored, like the labels
+_MOST_GATES: Final = 64  # one message lists all of them
+# A node with many devices offers two dozen. A waiting pod is compared with every node for each of them.
 _MOST_RESOURCES: Final = 32
 
 
 class ExcessError(ValueError):
-    """An object has more of something than is read, and is as if it were not there. Its text is as of `excess`."""
+    """An object is over a limit, and counts as missing. The text is that of `excess`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeLimit:
-    """A limit on the number of some parts in a pod.
+    """A limit on the number of some parts of a pod.
 
-    what: in the plural. without: the pod less the parts that `count` counts.
+    what: name of the parts, in the plural. without: returns the pod without the parts that `count` counts.
     """
 
     what: str
@@ -55,29 +55,29 @@ class SizeLimit:
 
 
 POD_LIMITS: Final = (
-    # A pod of a service mesh has a dozen. All are summed up, and each has an entry in the allocation.
+    # A pod of a service mesh has a dozen. All are added up, and each has an entry in the allocation.
     SizeLimit("containers", 256, pod_parts.containers, lambda pod: pod),
-    # An array of all nodes is worked out for each term and for each requirement.
+    # Each term and each requirement costs an array over all nodes.
     SizeLimit("node affinity terms", 64, pod_parts.node_terms, pod_parts.without_node_affinity),
     SizeLimit("node selector requirements", 128, pod_parts.node_requirements, pod_parts.without_node_affinity),
-    # A column of all nodes is made at the first question about a key.
+    # The first query for a key creates a column over all nodes.
     SizeLimit("keys in node selectors", 16, pod_parts.node_keys, pod_parts.without_node_affinity),
-    # A manual list may have this many host names. Each is looked up once per class of pods.
+    # A hand-written list may have this many host names. Each is looked up once per class of pods.
     SizeLimit("node selector values", 2048, pod_parts.node_values, pod_parts.without_node_affinity),
-    # The terms of a pod that runs are held against every pod that comes after it.
+    # The terms of a running pod are compared with every later pod.
     SizeLimit("pod affinity terms", 64, pod_parts.pod_terms, pod_parts.without_pod_affinity),
     SizeLimit("pod affinity requirements", 128, pod_parts.pod_requirements, pod_parts.without_pod_affinity),
     SizeLimit("pod affinity values", 1024, pod_parts.pod_values, pod_parts.without_pod_affinity),
-    # Each is held against each taint of each different set of taints.
+    # Each is compared with each taint of each distinct set of taints.
     SizeLimit("tolerations", 64, lambda pod: len(pod.spec.tolerations), pod_parts.without_tolerations),
-    # At each decision the pods of every domain are summed for each of them.
+    # Each decision adds up the pods of every domain for each constraint.
     SizeLimit("topology spread constraints", 8, pod_parts.spread_constraints, pod_parts.without_spread),
-    # Each constraint counts the pods that its selector matches, and is held against every pod that comes and goes.
+    # Each constraint counts the pods that match its selector, and is compared with every pod that is added or removed.
     SizeLimit("topology spread requirements", 32, pod_parts.spread_requirements, pod_parts.without_spread),
     SizeLimit("topology spread values", 256, pod_parts.spread_values, pod_parts.without_spread),
-    # Every node that has one of them is examined.
+    # Every node that has one of these images is examined.
     SizeLimit("image volumes", 64, pod_parts.image_volumes, pod_parts.without_image_volumes),
-    # Every node that uses one of them is examined.
+    # Every node that uses one of these ports is examined.
     SizeLimit("host ports", 128, pod_parts.host_ports, pod_parts.without_ports),
     SizeLimit("volumes", MOST_VOLUMES, lambda pod: len(pod.spec.volumes), pod_parts.without_volumes),
 )
@@ -95,16 +95,16 @@ def kept_resources(gpu: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A part of a pod over a limit. told: text for users. without: the pod less that part."""
+    """A part of a pod over a limit. told: text for users. without: returns the pod without that part."""
 
     told: str
     without: Callable[[PodObject], PodObject]
 
 
 def excesses(pod: PodObject, size: int, kept: frozenset[str]) -> tuple[Excess, ...]:
-    """Parts of the pod over a limit. Counts only: no amount, term or value is read.
+    """Parts of the pod over a limit. Only counts them: no amount, term or value is read.
 
-    size: of its requests, in bytes. kept: as `kept_resources`, for a pod with too many names.
+    size: of its requests, in bytes. kept: see `kept_resources`, for a pod with too many names.
     """
     found: list[Excess] = []
     if (names := pod_parts.resource_names(pod)) > _MOST_RESOURCES:
@@ -121,7 +121,7 @@ def excesses(pod: PodObject, size: int, kept: frozenset[str]) -> tuple[Excess, .
 
 
 def fitted(pod: PodObject, found: Iterable[Excess]) -> PodObject:
-    """The pod less the parts over a limit. Containers are all kept: each may hold memory."""
+    """The pod without the parts over a limit. All containers are kept: each may hold memory."""
     for one in found:
         pod = one.without(pod)
     return pod
@@ -137,8 +137,8 @@ def _with_resources_alone(kept: frozenset[str], pod: PodObject) -> PodObject:
     return pod_parts.with_resources(pod, kept)
 
 
-# Sizes of real nodes: feature discovery writes some 200 labels, and a pod may require the column of any of them; a card
-# in many MIG profiles offers two dozen names, and each is a column for all nodes.
+# Sizes of real nodes: feature discovery writes some 200 labels, and a pod may require the column of any of them. A card
+# in many MIG profiles offers two dozen names, and each is a column over all nodes.
 NODE_LIMITS: Final[Sequence[tuple[str, int, Callable[[Node], int]]]] = (
     ("labels", 1024, lambda node: len(node.metadata.labels or ())),
     ("taints", 64, lambda node: len(node.spec.taints)),
@@ -153,7 +153,7 @@ def node_excess(node: Node) -> tuple[str, ...]:
 
 
 def is_slim(pod: PodObject) -> bool:
-    """Whether nothing of the pod's labels, annotations and gates has to be left out. For nearly every pod it is so."""
+    """Whether the pod's labels, annotations and gates are all within the limits, as they nearly always are."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     return (
         (not labels or len(labels) <= _MOST_LABELS)
@@ -182,7 +182,7 @@ def slimmed(
             found.append(excess(f"characters of {key}", len(kept[key]), SELECTOR_CHARACTERS))
             annotations -= {key}
     kept = {key: text for key, text in kept.items() if len(text) <= LONGEST_FOREIGN_VALUE or key in annotations}
-    # Our own Binding adds some of those that are kept anyway: it must not take a pod over the limit.
+    # Our own Binding adds some of the annotations that are always kept: it must not take a pod over the limit.
     if (foreign := len(kept.keys() - annotations)) > _MOST_ANNOTATIONS:
         found.append(excess("annotations", foreign, _MOST_ANNOTATIONS))
         kept = {key: kept[key] for key in annotations if key in kept}

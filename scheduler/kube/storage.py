@@ -1,6 +1,6 @@
-"""Storage objects of the wire format, with only the fields that the scheduler reads.
+"""Storage objects in the wire format, with only the fields that the scheduler reads.
 
-Pure data, as `objects`. Source: the OpenAPI document of Kubernetes 1.36.
+Pure data, like `objects`. Source: the OpenAPI document of Kubernetes 1.36.
 """
 
 import msgspec
@@ -17,11 +17,11 @@ from scheduler.kube.objects import (
 
 
 class _Wire(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """Immutable wire data, as in `objects`."""
+    """Immutable wire data, like that of `objects`."""
 
 
 class PersistentVolumeClaimSpec(_Wire, frozen=True):
-    """volume_name: of its bound or requested volume. storage_class_name: None if unset."""
+    """Specification of a claim. volume_name: its bound or requested volume. storage_class_name: None if unset."""
 
     access_modes: tuple[str, ...] = ()
     selector: LabelSelector | None = None
@@ -33,7 +33,7 @@ class PersistentVolumeClaimSpec(_Wire, frozen=True):
 
 
 class PersistentVolumeClaimStatus(_Wire, frozen=True):
-    """phase: Pending, Bound or Lost."""
+    """Status of a claim. phase: Pending, Bound or Lost."""
 
     phase: str = ""
 
@@ -46,7 +46,7 @@ class PersistentVolumeClaim(ApiObject, frozen=True):
 
 
 class ClaimReference(_Wire, frozen=True):
-    """The claim that a volume is bound to, or kept for. uid: "" where an operator has written the name only."""
+    """The claim that a volume is bound to, or reserved for. uid: "" if an operator has written only the name."""
 
     namespace: str = ""
     name: str = ""
@@ -54,7 +54,7 @@ class ClaimReference(_Wire, frozen=True):
 
 
 class VolumeNodeAffinity(_Wire, frozen=True):
-    """Nodes that can use a volume; None for all."""
+    """Nodes that can use a volume; None for all nodes."""
 
     required: NodeSelector | None = None
 
@@ -67,7 +67,7 @@ class CsiSource(_Wire, frozen=True):
 
 
 class DiskSource(_Wire, frozen=True):
-    """A disk of a volume plugin of old, in the spelling of its kind; the others of the fields are "" then."""
+    """A disk of an old in-tree volume plugin. Its kind determines which field is set; the others are ""."""
 
     volume_id: str = msgspec.field(default="", name="volumeID")
     pd_name: str = ""
@@ -75,7 +75,7 @@ class DiskSource(_Wire, frozen=True):
 
 
 class PersistentVolumeSpec(_Wire, frozen=True):
-    """claim_ref: None for a free volume. Only sources that count against a node limit are read."""
+    """Specification of a volume. claim_ref: None if free. Only sources that count against a node limit are read."""
 
     capacity: Quantities | None = None
     access_modes: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class PersistentVolumeSpec(_Wire, frozen=True):
 
 
 class PersistentVolumeStatus(_Wire, frozen=True):
-    """phase: Pending, Available, Bound, Released or Failed."""
+    """Status of a volume. phase: Pending, Available, Bound, Released or Failed."""
 
     phase: str = ""
 
@@ -106,7 +106,7 @@ class PersistentVolume(ApiObject, frozen=True):
 
 
 class TopologyRequirement(_Wire, frozen=True):
-    """The label has one of the values."""
+    """A requirement that the label has one of the values."""
 
     key: str
     values: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class TopologyTerm(_Wire, frozen=True):
 
 
 class StorageClass(ApiObject, frozen=True):
-    """storage.k8s.io/v1 StorageClass. allowed_topologies: terms, ORed; none allow every node."""
+    """storage.k8s.io/v1 StorageClass. allowed_topologies: terms, ORed; without terms, every node is allowed."""
 
     provisioner: str = ""
     volume_binding_mode: str = ""
@@ -127,7 +127,7 @@ class StorageClass(ApiObject, frozen=True):
 
 
 class CsiNodeAllocatable(_Wire, frozen=True):
-    """count: how many volumes of the driver the node takes; None: any number."""
+    """Limit of a driver on a node. count: maximum number of its volumes; None for no limit."""
 
     count: Int32 | None = None
 
@@ -140,7 +140,7 @@ class CsiNodeDriver(_Wire, frozen=True):
 
 
 class CsiNodeSpec(_Wire, frozen=True):
-    """The drivers on a node; the kubelet writes null for none."""
+    """Drivers on a node; the kubelet writes null for none."""
 
     drivers: tuple[CsiNodeDriver, ...] | None = None
 
@@ -152,7 +152,10 @@ class CSINode(ApiObject, frozen=True):
 
 
 class CsiDriverSpec(_Wire, frozen=True):
-    """storage_capacity: whether CSIStorageCapacity objects report its capacity, and it counts."""
+    """Specification of a driver.
+
+    storage_capacity: whether CSIStorageCapacity objects report its capacity, which then counts.
+    """
 
     storage_capacity: bool = False
 
@@ -164,7 +167,7 @@ class CSIDriver(ApiObject, frozen=True):
 
 
 class CSIStorageCapacity(ApiObject, frozen=True):
-    """storage.k8s.io/v1 CSIStorageCapacity. node_topology: labels of the nodes that it is about, None for no node."""
+    """storage.k8s.io/v1 CSIStorageCapacity. node_topology: labels of the nodes it applies to, None for no node."""
 
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
@@ -179,7 +182,7 @@ class VolumeAttachmentSource(_Wire, frozen=True):
 
 
 class VolumeAttachmentSpec(_Wire, frozen=True):
-    """attacher: the driver."""
+    """Specification of an attachment. attacher: the driver."""
 
     attacher: str = ""
     node_name: str = ""

@@ -1,7 +1,7 @@
-"""Features that the programs use and another Kubernetes version lacks, as log lines. Pure.
+"""Features that the programs use and that other Kubernetes versions lack, as log lines. Pure.
 
 Source of every `since`: pkg/features/kube_features.go of kubernetes and of apiserver, 1.29 to 1.37, which list for each
-gate the minor versions with it on by default. Manually switched gates are not recognized.
+gate the minor versions in which it is on by default. Manually switched gates are not detected.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-# Longest text that is read as a version.
+# Longest text that is parsed as a version.
 _LONGEST: Final = 64
 _MINOR: Final = re.compile(r"v?(\d{1,3})\.(\d{1,3})")
 
@@ -21,7 +21,7 @@ class Minor(NamedTuple):
     minor: int
 
     def __str__(self) -> str:
-        """Form that operators write."""
+        """The version as operators write it."""
         return f"{self.major}.{self.minor}"
 
 
@@ -32,9 +32,9 @@ NEWEST_RUN: Final = Minor(1, 36)
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature that is on by default from `since`. without: the difference before that.
+    """A feature that is on by default from `since`. without: what is different in earlier versions.
 
-    also: older minor versions in which it was on by default, and then off again.
+    also: older minor versions in which it was on by default before it was switched off again.
     """
 
     name: str
@@ -78,14 +78,14 @@ OF_THE_KUBELET: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ServerVersion:
-    """Version reported by an API server. emulated: the older version as which it behaves, "" for none."""
+    """Version reported by an API server. emulated: older version that it emulates, "" for none."""
 
     version: str
     emulated: str = ""
 
 
 class VersionNotice(NamedTuple):
-    """level: `info` or `warning`."""
+    """A log line. level: `info` or `warning`."""
 
     level: str
     event: str
@@ -93,12 +93,12 @@ class VersionNotice(NamedTuple):
 
 
 def of_server(announced: ServerVersion, features: Sequence[Feature]) -> list[VersionNotice]:
-    """Notices on an API server's version for a program that uses these features."""
+    """Notices about an API server's version for a program that uses these features."""
     return _lines("kube-apiserver", announced.version, announced.emulated or announced.version, features)
 
 
 def of_kubelet(version: str) -> list[VersionNotice]:
-    """Notices for the device plugin on a kubelet's version, `nodeInfo.kubeletVersion`."""
+    """Notices of the device plugin about a kubelet's version, `nodeInfo.kubeletVersion`."""
     return _lines("kubelet", version[:_LONGEST], version[:_LONGEST], OF_THE_KUBELET)
 
 
@@ -109,12 +109,12 @@ def off(version: str, features: Sequence[Feature]) -> list[Feature]:
 
 
 def unknown(program: str, reason: str) -> VersionNotice:
-    """Notice on an unreadable version."""
+    """Notice about an unreadable version."""
     return VersionNotice("warning", "kubernetes.version_unknown", {"program": program, "reason": reason})
 
 
 def minor_of(version: str) -> Minor | None:
-    """Minor of `v1.36.3`, `v1.31.5-gke.1023000` or `1.29+`; None for another text."""
+    """Minor version of `v1.36.3`, `v1.31.5-gke.1023000` or `1.29+`; None for any other text."""
     found = _MINOR.match(version)
     return Minor(int(found.group(1)), int(found.group(2))) if found else None
 

@@ -1,1 +1,1 @@
-"""Leader election, and how far the new leader's tables have caught up with the previous leader."""
+"""Leader election, and how far the new leader's tables have caught up with those of the previous leader."""

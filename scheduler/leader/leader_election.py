@@ -7,8 +7,8 @@
                              the process ends ◀── LOST ◀─────────────────────── SENDS NOTHING
                                                 another replica holds it
 
-Only differences of this process's own clock count: the time since it saw the Lease change, and since it sent the last
-accepted renewal. So clocks may differ, or be set.
+Only time differences by this process's own clock count: the time since it saw the Lease change, and since it sent the
+last accepted renewal. So clocks may differ, or be adjusted.
 
 The leader sends nothing after `renew_deadline`. Each of its bind requests ends within the bind time-out, which is
 shorter than `lease_duration` less `renew_deadline`. So when others may take the Lease, none of its Bindings can take
@@ -32,10 +32,10 @@ _GIVEN_UP_S: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds; KubeSchedulerConfiguration's leaderElection.
+    """Durations in seconds, as in KubeSchedulerConfiguration's leaderElection.
 
-    lease_duration_s: whole seconds; others wait this long after a renewal. renew_deadline_s: the leader continues this
-    long without a renewal. retry_period_s: between two tries.
+    lease_duration_s: whole seconds; other replicas wait this long after a renewal. renew_deadline_s: the leader
+    continues this long without a renewal. retry_period_s: interval between attempts.
     """
 
     lease_duration_s: int
@@ -45,7 +45,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """How this replica took the Lease over.
+    """How this replica took over the Lease.
 
     pods_version: the last change of a pod that the previous leader had seen once all its bind requests were answered;
     None if unknown. sends_for_s: how long a previous leader, whose end we have not seen, may continue to send requests;
@@ -68,7 +68,7 @@ class LeaderElection:
         self.timing = timing
         # URL of this replica's web page for other replicas; None if they cannot reach it.
         self.own_page: str | None = None
-        # None as long as this replica has not taken the Lease over.
+        # None until this replica takes over the Lease.
         self.taken_over: TakeOver | None = None
         self._version = ""
         self._spec: LeaseSpec | None = None
@@ -81,7 +81,7 @@ class LeaderElection:
 
     @property
     def holder(self) -> str:
-        """Last seen holder of the Lease, "" if none."""
+        """Last seen holder of the Lease; "" if none."""
         return "" if self._spec is None else self._spec.holder_identity
 
     @property
@@ -90,7 +90,7 @@ class LeaderElection:
         return None if self.holder in {"", self.identity} else self._page
 
     def observe(self, lease: Lease, now_s: float) -> None:
-        """A watch shows the Lease, possibly an older version than the known one."""
+        """Note a Lease that a watch shows, possibly an older version than the known one."""
         version = lease.metadata.resource_version
         if self._version and version_number(version) <= version_number(self._version):
             return
@@ -104,12 +104,15 @@ class LeaderElection:
         )
 
     def gone(self, now_s: float) -> None:
-        """A watch shows that there is no Lease."""
+        """Note that a watch shows no Lease."""
         if self._version:
             self._version, self._changed_s, self._tried_s = "", now_s, None
 
     def wanted(self, now_s: float, wall: str) -> WantedLease | None:
-        """The write that is due; None before it, while another replica holds it, or once lost. wall: RFC 3339."""
+        """The write that is due; None before that, while another replica holds the Lease, or once lost.
+
+        wall: RFC 3339.
+        """
         if now_s < self.due_s() or self.lost(now_s):
             return None
         self._tried_s = now_s
@@ -131,12 +134,12 @@ class LeaderElection:
         return due_s if self._tried_s is None else max(due_s, self._tried_s + self.timing.retry_period_s)
 
     def written(self, wanted: WantedLease, version: str, sent_s: float) -> None:
-        """The API server accepted the write that was sent at `sent_s`: this replica holds the Lease."""
+        """Note that the API server accepted the write sent at `sent_s`: this replica holds the Lease."""
         if self.taken_over is None:
             self.taken_over = self._taking_over
         self._renewed_s, self._tried_s = sent_s, None
         if not self._version or version_number(version) >= version_number(self._version):
-            # Otherwise a watch has shown a later version.
+            # Otherwise a watch has already shown a later version.
             self._spec, self._version, self._pods_version, self._changed_s = (
                 wanted.spec,
                 version,
@@ -146,7 +149,7 @@ class LeaderElection:
             self._page = wanted.page_url
 
     def given_up(self, wall: str, pods_version: str) -> WantedLease | None:
-        """The write that releases the Lease in an orderly end; None if this replica does not hold it.
+        """The write that releases the Lease on an orderly exit; None if this replica does not hold it.
 
         pods_version: the last change of a pod in our tables, which include all our bindings.
         """
@@ -161,7 +164,7 @@ class LeaderElection:
         return self.taken_over is not None and now_s < self.ends_s() and not self.lost(now_s)
 
     def lost(self, now_s: float) -> str:
-        """Why this replica, which has led, no longer leads; "" while it does, or has not led."""
+        """Why this replica, which was the leader, no longer leads; "" if it still leads, or has never led."""
         if self.taken_over is None:
             return ""
         if self.holder != self.identity:
@@ -176,11 +179,11 @@ class LeaderElection:
         return self.timing.renew_deadline_s / 2
 
     def ends_s(self) -> float:
-        """When leadership ends without another renewal."""
+        """When leadership ends unless it is renewed."""
         return self._renewed_s + self.timing.renew_deadline_s
 
     def _take_over(self) -> TakeOver:
-        """Only a write over the version that was seen proves that no replica has held the Lease since."""
+        """How the Lease was taken over. Only a write over the seen version proves that no replica has held it since."""
         if self.holder not in {"", self.identity} and self._version:
             return TakeOver()
         if self._version and not self.holder and self._pods_version is not None:

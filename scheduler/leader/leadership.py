@@ -29,10 +29,10 @@ from scheduler.process.contact import Contact
 
 
 class VersionBarrier:
-    """Owned by the event loop."""
+    """Position of the tables in the history of pods. Owned by the event loop."""
 
     def __init__(self) -> None:
-        # The tables include everything up to this version; None before the first list has ended.
+        # The tables include everything up to this version; None until the first list has ended.
         self._version: int | None = None
         self._last_change = 0
         self._listing = False
@@ -40,7 +40,7 @@ class VersionBarrier:
 
     @property
     def version(self) -> str:
-        """The tables include all changes up to this version; "0" before the first list has ended."""
+        """Version up to which the tables include all changes; "0" until the first list has ended."""
         return str(self._version or 0)
 
     @property
@@ -49,7 +49,7 @@ class VersionBarrier:
         return str(self._last_change)
 
     def handled(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
-        """The tables include these events now."""
+        """Note that the tables include these events."""
         for event in batch:
             match event:
                 case Changed() | Deleted() if version := version_number(event.object.metadata.resource_version):
@@ -65,7 +65,7 @@ class VersionBarrier:
         self._advanced.set()
 
     async def wait_for(self, version: str) -> None:
-        """Return once the tables include all changes up to this version."""
+        """Wait until the tables include all changes up to this version."""
         while self._version is None or self._version < version_number(version):
             self._advanced.clear()
             await self._advanced.wait()
@@ -74,24 +74,24 @@ class VersionBarrier:
 # Names of the requests in `Contact`, next to the watches.
 _WATCH: Final = "leases"
 _WRITES: Final = "renewals of the lease"
-# At the end of the leader's process.
+# When the leader's process exits.
 _END_WITHIN_S: Final = 2.0
-# Spreads the writes of standbys: maximum delay as a fraction of the retry period.
+# Spreads the writes of standby replicas: maximum delay as a fraction of the retry period.
 _JITTER: Final = 0.2
-# After this many rejections the watch of the Lease is restarted.
+# After this many rejections, the watch of the Lease is restarted.
 _REFUSED_IN_A_ROW: Final = 2
-# A returning server is found before the deadline.
+# Short enough to find a returning server before the deadline.
 _RECONNECT_MAX_S: Final = 1.0
 
 log = structlog.get_logger()
 
 
 class LeaseLost(Exception):
-    """This replica no longer leads: the process has to end."""
+    """This replica no longer leads, so the process must exit."""
 
 
 class Leadership:
-    """See the module. Create it inside the event loop that uses it."""
+    """Leader election of this replica; see the module. Create it inside the event loop that uses it."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Leadership:
         wall: Callable[[], str],
         rng: random.Random,
     ) -> None:
-        """now_s: seconds of a clock that is never set and runs while the machine sleeps. wall: RFC 3339."""
+        """now_s: seconds of a clock that is never adjusted and runs while the machine sleeps. wall: RFC 3339."""
         self._cluster = cluster
         self._election = election
         self._now_s = now_s
@@ -113,7 +113,7 @@ class Leadership:
         self._won: asyncio.Future[TakeOver] = asyncio.get_running_loop().create_future()
         self._logged = ""
         self._shown = False  # whether the current list contains the Lease
-        # Rejected writes in a row, because the Lease is not as the watch shows it.
+        # Consecutive writes rejected because the Lease differs from what the watch shows.
         self._behind = 0
         self._ending = False
 
@@ -129,7 +129,7 @@ class Leadership:
 
     @property
     def leader_page(self) -> str | None:
-        """URL of the leader's web page from the Lease; None without one, or if this replica leads."""
+        """URL of the leader's web page from the Lease; None if it has none, or if this replica leads."""
         return self._election.leader_page
 
     def show_page(self, url: str) -> None:
@@ -141,11 +141,11 @@ class Leadership:
         return self._election.leads(self._now_s())
 
     async def won(self) -> TakeOver:
-        """Return once this replica leads."""
+        """Wait until this replica leads, and return how it took over."""
         return await asyncio.shield(self._won)
 
     async def run(self, contact: Contact) -> None:
-        """Follow the Lease, take it when it is free, renew it, until `end`. Raises LeaseLost.
+        """Follow the Lease, acquire it when it is free, and renew it, until `end`. Raises LeaseLost.
 
         contact: records failures, so that a replica that cannot lead is not ready.
         """
@@ -157,7 +157,7 @@ class Leadership:
                 if why := self._election.lost(self._now_s()):
                     raise LeaseLost(why)
                 if self._behind >= _REFUSED_IN_A_ROW:
-                    # A half-dead connection brings nothing; a new one starts with the current state.
+                    # A half-open connection delivers nothing; a new one starts with the current state.
                     self._behind = 0
                     following.cancel()
                     following = tasks.create_task(self._follow(contact))
@@ -165,14 +165,14 @@ class Leadership:
             following.cancel()
 
     async def end(self, running: asyncio.Task[None], pods_version: str | None) -> None:
-        """Let `run` end, and release the Lease, so that the next replica need not wait.
+        """Stop `run` and release the Lease, so that the next replica need not wait.
 
-        pods_version: see `LeaderElection.given_up`; None if a request of ours is in doubt, so that the Lease expires
-        instead.
+        pods_version: see `LeaderElection.given_up`; None if the outcome of a request of ours is unknown, so that the
+        Lease expires instead.
         """
         self._ending = True
         self._changed.set()
-        # Wait for a renewal in flight: it would make the release fail.
+        # Wait for a renewal in flight, which would make the release fail.
         await asyncio.wait({running}, timeout=_END_WITHIN_S)
         running.cancel()
         wanted = None if pods_version is None else self._election.given_up(self._wall(), pods_version)
@@ -200,7 +200,7 @@ class Leadership:
                 self._observe(event)
             self._behind = 0
             if self.leader not in {"", self.identity}:
-                # Another replica renews it: no write of ours fails any more.
+                # Another replica renews it, so no write of ours fails any more.
                 contact.recovered(_WRITES)
             self._log_leader()
             self._changed.set()
@@ -240,7 +240,7 @@ class Leadership:
             self._leads_now(led=led)
 
     def _leads_now(self, *, led: bool) -> None:
-        """The Lease is ours. led: it was before, too."""
+        """Note that this replica holds the Lease. led: whether it held the Lease before, too."""
         if self._election.taken_over is None or led:
             return
         log.info("leader.elected" if not self._won.done() else "leader.again", identity=self.identity)

@@ -1,1 +1,1 @@
-"""Log lines and metrics of what the scheduler does. Decides nothing, and nothing waits for it."""
+"""Log lines and metrics about the scheduler's work. Decides nothing, and nothing waits for it."""

@@ -1,10 +1,10 @@
-"""Metrics of nodes and cards, as text straight from a copy of the columns.
+"""Metrics of nodes and cards, written as text from a copy of the columns.
 
     event loop: copied() ──▶ ClusterCopy ──▶ another thread: text()
 
-At 5,000 nodes of 8 cards these are 90,000 lines. As objects of prometheus-client they cost seconds and hundreds of
-megabytes, so the text is written here. Each piece is small, so that the renderer can pause between two. Source of the
-format: prometheus.io/docs/instrumenting/exposition_formats, "Text-based format".
+For 5,000 nodes of 8 cards these are 90,000 lines. As objects of prometheus-client they would cost seconds and hundreds
+of megabytes, so the text is written here. Each piece is small, so that the renderer can pause between pieces. Source of
+the format: prometheus.io/docs/instrumenting/exposition_formats, "Text-based format".
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ from scheduler.state.packing.workload import FloatArray
 from scheduler.state.tables import Tables
 
 _FREE_RATIOS: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-# Lines per piece of each of two families: about a millisecond.
+# Lines per piece for each of two families: about a millisecond.
 _PIECE: Final = 500
 _MIB: Final = 2**20
 # Not a valid name of a namespace.
@@ -34,7 +34,7 @@ _OTHER_NAMESPACES: Final = "_other"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCopy:
-    """Contents of the tables. nodes, rows: every node. units, lost: see CardColumns; free: units less taken.
+    """A copy of the tables. nodes, rows: every node. units, lost: see CardColumns. free: units less taken.
 
     free and lost exclude nominations; their victims count as long as they exist. slots: per row, None if cards have no
     metrics of their own; the tables replace a row's list or append to it. unit_mib: int64[nodes]. cards_seen: for
@@ -68,7 +68,7 @@ class ClusterCopy:
 
     def _node_sums(self) -> Iterator[tuple[str, int, int]]:
         totals, left = self.units.sum(axis=0), self.free.sum(axis=0) - self.lost
-        # Python's integers: products of large ones do not overflow.
+        # Python integers, so that products of large numbers do not overflow.
         units, booked, unit_mib = totals.tolist(), (totals - left).tolist(), self.unit_mib.tolist()
         for name, row in zip(self.nodes, self.rows, strict=True):
             if units[row] or booked[row]:
@@ -79,7 +79,7 @@ class ClusterCopy:
         for name, row in zip(self.nodes, self.rows, strict=True):
             node, unit_bytes = escaped(name), int(self.unit_mib[row]) * _MIB
             units, free = self.units[:, row].tolist(), self.free[:, row].tolist()
-            # A slot newer than the copy has no numbers in it.
+            # The copy has no numbers for a slot that is newer than it.
             for slot, total, left in zip(slots[row], units, free, strict=False):
                 labels = f'card="{slot.card.index}",node="{node}",uuid="{escaped(slot.card.uuid)}"'
                 yield labels, total * unit_bytes, (total - left) * unit_bytes
@@ -112,13 +112,13 @@ class ClusterCopy:
 
 
 def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> ClusterCopy:
-    """Copy for one scrape; call it on the event loop. per_card: with every card.
+    """Copy for one scrape; call it on the event loop. per_card: whether to include every card.
 
-    It holds no object per node: at 5,000 nodes these would cost milliseconds, and work for the garbage collector.
+    It contains no object per node: for 5,000 nodes these would cost milliseconds, and work for the garbage collector.
     """
     cards = tables.cards
     free, lost = cards.stored.units - cards.stored.taken, cards.lost.copy()
-    # The columns show nominations that vary by view, often together with their victims.
+    # The columns show nominations, depending on the view, often together with their victims.
     for row, held in tables.kept_on_cards():
         for slot, units in held.places:
             free[slot, row] += units
@@ -139,7 +139,7 @@ def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> Clus
 
 
 def _requested(tables: Tables) -> dict[str, int]:
-    """By namespace, without nominations."""
+    """Requested bytes by namespace, without nominations."""
     fact = tables.fact(NamespaceMemory)
     found = fact.requested.copy()
     for row, pod in tables.nominated():
@@ -150,7 +150,7 @@ def _requested(tables: Tables) -> dict[str, int]:
 
 
 def _largest(requested: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The namespaces with most, and the sum of the others."""
+    """The namespaces with the largest values, and the sum of the others."""
     positive = {name: amount for name, amount in requested.items() if amount > 0}
     if len(positive) > series.MOST_NAMESPACES:
         most = dict(nlargest(series.MOST_NAMESPACES, positive.items(), key=lambda item: (item[1], item[0])))
@@ -160,7 +160,7 @@ def _largest(requested: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def _two_gauges(first: Series, second: Series, values: Iterable[tuple[str, int, int]]) -> Iterator[bytes]:
-    """Two families over the same series; lines of a family stay together, so the second waits for the first."""
+    """Two families over the same series. Lines of a family stay together, so the second family comes last."""
     waiting = [second.head()]
     yield first.head()
     rest = iter(values)
@@ -180,5 +180,5 @@ def _lines(lines: Iterable[str]) -> bytes:
 
 
 def escaped(value: str) -> str:
-    """Escape a label value: a node's annotation may hold anything."""
+    """The label value, escaped: a node's annotation may contain anything."""
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -21,7 +21,7 @@ _VICTIMS: Final = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
-    """One registry for counters, as attributes; the state of the cluster is read at each scrape.
+    """One registry for counters, as attributes. The state of the cluster is read at each scrape.
 
     waiting: text of the metrics of waiting pods; may be set.
     """
@@ -50,7 +50,7 @@ class Metrics:
         self.binds_in_flight = series.BINDS_IN_FLIGHT.gauge(r)
         self.pods_being_bound = series.BEING_BOUND.gauge(r)
         self.replica = ReplicaMetrics(r)
-        # Text of the metrics of waiting pods, from a copy that was made on the event loop.
+        # Text of the metrics of waiting pods, from a copy that is made on the event loop.
         self.waiting: Callable[[], Iterator[bytes]] = lambda: iter(())
         self._tables = tables
         # Cheap only while the tables are empty.
@@ -68,9 +68,9 @@ class Metrics:
 
 
 class ReplicaMetrics:
-    """Role of this process. Only the leader exports the metrics of the cluster.
+    """Metrics about the role of this process. Only the leader exports the metrics of the cluster.
 
-    leads: whether it schedules. ready: whether it could. Both may be set.
+    leads: whether it schedules. ready: whether it could schedule. Both may be set.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -80,11 +80,11 @@ class ReplicaMetrics:
         self._shown = series.READY.gauge(registry), series.LEADS.gauge(registry)
 
     def follow(self, lease: str, leads: Callable[[], bool]) -> None:
-        """Export the leader status. lease: its name. Without leader election there is none."""
+        """Export the leader status. lease: name of the Lease. Without leader election there is no such metric."""
         self.leads = leads
         series.MASTER.gauge(self._registry).labels(lease).set_function(leads)
 
     def look(self) -> None:
-        """Read both, on the event loop."""
+        """Update both values, on the event loop."""
         for gauge, holds in zip(self._shown, (self.ready, self.leads), strict=True):
             gauge.set(holds())

@@ -1,4 +1,4 @@
-"""Log lines and metrics about the service's work."""
+"""Log lines and metrics about the scheduler's work."""
 
 import logging
 import time
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from prometheus_client import Counter, Histogram
 
 
-# Interval between lines of the same reason, and of another reason for the same key.
+# Interval between lines with the same reason, and until a line with another reason for the same key.
 _SAME_S: Final = 300.0
 _OTHER_S: Final = 30.0
 _REMEMBERED: Final = 4096
@@ -41,7 +41,7 @@ class _Line:
 
 
 class Tally:
-    """Counts by key. Remembers the newest 4,096 keys. Reasons come from others, so they are not keys."""
+    """Counts by key, for the newest 4,096 keys. Reasons come from other programs, so they are not keys."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """now_s: monotonic seconds."""
@@ -49,9 +49,9 @@ class Tally:
         self._lines: LRUCache[Hashable, _Line] = LRUCache(maxsize=_REMEMBERED)
 
     def count(self, key: Hashable, reason: str) -> int:
-        """Count one event. Returns how many events the line to log now stands for; 0: log nothing.
+        """Count one event. Returns the number of events that a log line should now stand for; 0 to log nothing.
 
-        The first is logged at once, the same reason again every 5 minutes, another reason after 30 s.
+        The first event is logged at once, the same reason again every 5 minutes, another reason after 30 s.
         """
         now_s, last = self._now_s(), self._lines.get(key)
         if last is None:
@@ -65,33 +65,33 @@ class Tally:
 
 
 _MOST_ATTEMPTS: Final = 16
-# Per outage: a reason may name a port or a time, so each can be new.
+# Per outage: a reason may contain a port or a time, so each may be new.
 _MOST_REASONS: Final = 16
 log = structlog.get_logger()
 
 
 class ServiceObserver:
-    """Logs each failed attempt and each bind, counts everything."""
+    """Observer that logs each failed attempt and each bind, and counts everything."""
 
     def __init__(self, metrics: Metrics, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """metrics: for counting. clock_s: monotonic seconds, for lines that stand for many."""
+        """metrics: where to count. clock_s: monotonic seconds, for lines that stand for many events."""
         self._metrics = metrics
         self._tally = Tally(clock_s)
         self._searches = 0
         self._scheduled: dict[str, Counter] = {}
         self._sli_s: dict[int, Histogram] = {}
-        # If the whole server is unreachable, every watch fails: one line is enough for all.
+        # If the whole server is unreachable, every watch fails, and one line covers all of them.
         self._cut_off: set[str] = set()
         self._cut_off_reasons: set[str] = set()
 
     def decided(self, decision: Decision, took_s: float) -> None:
-        """An attempt was made."""
+        """Count an attempt."""
         self._metrics.algorithm_s.observe(took_s)
         if isinstance(decision.outcome, NoFit):
             self._metrics.attempts.labels("unschedulable", decision.queued.pod.scheduler_name).inc()
 
     def unschedulable(self, pod: Pod, diagnosis: Diagnosis, attempt: int | None = None) -> None:
-        """The pod is unschedulable. attempt: None if a longer search found the tail of the message."""
+        """Log an unschedulable pod. attempt: None if a longer search found the rest of the message."""
         log.info(
             "pod.unschedulable",
             pod=str(pod.key),
@@ -102,12 +102,12 @@ class ServiceObserver:
             log.debug("pod.rejected", pod=str(pod.key), attempt=attempt, nodes=diagnosis.by_node)
 
     def lost_wakeup(self, pod: Pod) -> None:
-        """A waiting pod would fit, or preemption would help it, but no event had woken it."""
+        """Log and count a waiting pod that would fit, or that preemption would help, although no event woke it."""
         log.warning("pod.lost_wakeup", pod=str(pod.key))
         self._metrics.lost_wakeups.inc()
 
     def post_filtered(self, begun: int, post_filtered: PostFiltered | None) -> None:
-        """PostFilter ran for unschedulable pods. begun: searches so far."""
+        """Log and count a run of PostFilter for unschedulable pods. begun: searches so far."""
         self._metrics.preemptions.inc(begun - self._searches)
         self._searches = begun
         if post_filtered is not None and post_filtered.reserved is not None:
@@ -119,7 +119,7 @@ class ServiceObserver:
             self._metrics.victims.observe(len(preemption.removed))
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
-        """The API server bound the pod."""
+        """Log and count a pod that the API server has bound."""
         pod = placement.pod
         self._log_connected(BINDINGS)
         # Looking up a labeled child costs more than counting, and this runs for every pod.
@@ -135,14 +135,14 @@ class ServiceObserver:
         log.info("pod.bound", pod=str(pod.key), node=placement.node, cards=cards, attempt=queued.attempts)
 
     def bind_rejected(self, placement: Placement, rejected: BindRejected) -> None:
-        """The binding was rejected. One line for many: by namespace and status."""
+        """Log and count a rejected binding. One line covers many, by namespace and status."""
         pod = placement.pod
         if rejected.settled:
             log.info("bind.dropped", pod=str(pod.key), node=placement.node, reason=rejected.reason)
             return
         self._metrics.attempts.labels("error", pod.scheduler_name).inc()
         if rejected.status == HTTPStatus.UNAUTHORIZED:
-            # Concerns every request, not this pod.
+            # Affects every request, not just this pod.
             self._log_cut_off(BINDINGS, rejected.reason, rejected.status)
             return
         namespace, status = pod.key.namespace, rejected.status
@@ -160,7 +160,10 @@ class ServiceObserver:
             log.warning("bind.refused", status=status, number=number, **fields)
 
     def bind_retried(self, binding: Binding, status: int, reason: str) -> None:
-        """A bind request had no definite answer and is retried. One line for many: by namespace and status."""
+        """Log and count a bind request that is retried, because it had no definite answer.
+
+        One line covers many, by namespace and status.
+        """
         self._metrics.bind_retries.inc()
         pod = binding.pod
         number = self._tally.count(("retry", pod.namespace, status), reason.replace(pod.name, "*"))
@@ -176,11 +179,11 @@ class ServiceObserver:
             )
 
     def left_open(self, placement: Placement) -> None:
-        """The process ends before the outcome of a binding is known."""
+        """Log a binding whose outcome is unknown when the process exits."""
         log.info("bind.unfinished", pod=str(placement.pod.key), node=placement.node)
 
     def record_lost(self, what: str, why: str) -> None:
-        """An Event or condition could not be written. One line for many: by type."""
+        """Log and count an Event or condition that could not be written. One line covers many, by type."""
         self._metrics.lost_records.inc()
         kind, _, _ = what.partition(" on ")
         number = self._tally.count(("lost", kind.partition(" of ")[0]), "")
@@ -188,11 +191,11 @@ class ServiceObserver:
             log.warning("record.lost", what=what, why=why, number=number)
 
     def list_began(self, kind: str) -> None:
-        """A complete list has begun."""
+        """Count the start of a complete list."""
         self._metrics.relists.labels(kind).inc()
 
     def watch_trouble(self, kind: Kind[T], error: port.ApiError | None) -> None:
-        """A watch fails for a new reason, or works again (None)."""
+        """Log a watch that fails for a new reason, or that works again (None)."""
         if isinstance(error, port.ApiSilent) or (error is not None and error.status == HTTPStatus.UNAUTHORIZED):
             self._log_cut_off(kind.name, error.message, error.status)
             return
@@ -222,18 +225,18 @@ class ServiceObserver:
     def _log_connected(self, kind: str) -> None:
         if kind not in self._cut_off:
             return
-        # Credentials that work for one request work for the others; if not, that is logged again.
+        # Credentials that work for one request work for others; if not, the failure is logged again.
         self._cut_off -= {kind, BINDINGS}
         if not self._cut_off:
             self._cut_off_reasons.clear()
             log.info("api.reachable")
 
     def bad_object(self, kind: str) -> None:
-        """An object is invalid."""
+        """Count an invalid object."""
         self._metrics.problems.labels(kind).inc()
 
     def audited(self, found: AuditRound) -> None:
-        """The ledger was audited."""
+        """Log and count a round of the ledger audit."""
         metrics = self._metrics
         metrics.audits.inc()
         metrics.differences.inc(found.differences)
@@ -242,5 +245,5 @@ class ServiceObserver:
         log.info("ledger.audited", **asdict(found))
 
     def loop_lagged(self, late_s: float) -> None:
-        """The event loop ran `late_s` seconds late."""
+        """Count a delay of the event loop of `late_s` seconds."""
         self._metrics.loop_lag_s.observe(late_s)

@@ -1,4 +1,4 @@
-"""Every metric of the scheduler: kube-scheduler's names and units where it has the same, otherwise our own prefix.
+"""All metrics of the scheduler, with kube-scheduler's names and units for shared metrics and our own prefix for others.
 
 Source of the names: kube-scheduler, pkg/scheduler/metrics/metrics.go (subsystem `scheduler`) and its uses; client-go,
 tools/leaderelection/metrics.go.

@@ -1,1 +1,1 @@
-"""Pods that wait to be scheduled: active, backing off, unschedulable, in flight. Pure: time is an argument."""
+"""Pods that wait to be scheduled: active, backing off, unschedulable, in flight. Pure: the caller passes the time."""

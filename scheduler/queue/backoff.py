@@ -2,12 +2,12 @@
 
 
 def backoff_s(attempts: int, *, initial_s: float, max_s: float) -> float:
-    """Seconds to wait after `attempts` failed tries: doubles each time, up to `max_s`.
+    """Seconds to wait after `attempts` failed attempts: doubles each time, up to `max_s`.
 
-    attempts: failed tries so far, >= 0; 0 gives no wait. Source: kube-scheduler, backend/queue/backoff_queue.go,
+    attempts: failed attempts so far, >= 0; the wait is 0 for 0. Source: kube-scheduler, backend/queue/backoff_queue.go,
     calculateBackoffDuration.
     """
     if attempts == 0:
         return 0.0
-    # 2 ** 64 seconds exceeds every max_s; a larger exponent would only cost time.
+    # 2 ** 64 seconds exceeds every max_s; a larger exponent would only take longer to compute.
     return min(max_s, initial_s * 2.0 ** min(attempts - 1, 64))

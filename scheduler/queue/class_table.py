@@ -1,10 +1,10 @@
-"""Classes of waiting pods as columns, so that one change is compared with all of them at once.
+"""Classes of waiting pods as columns, so that a change is compared with all of them at once.
 
-A row cannot help a class if it lacks cpu, memory or card units for it, or if no rule of the class reads a change of
-that kind. One pass over arrays compares both for every class. The remaining classes that request certain cards or rows
-are compared with the cards of each row, in one pass per row. Only classes that remain then get a queueing hint.
+A row cannot help a class if it lacks CPU, memory or card units for it, or if no rule of the class reads changes of that
+kind. One pass over arrays checks both for every class. The remaining classes that request certain cards or rows are
+compared with the cards of each row, in one pass per row. Only classes that still remain get a queueing hint.
 
-Index of waiting pods by the objects that they refer to. Pods with the same references share one record.
+Also an index of waiting pods by the objects that they refer to. Pods with the same references share one record.
 Owned by the unschedulable pods. No method awaits, so each one is atomic.
 """
 
@@ -28,7 +28,7 @@ class _Users(Generic[ObjectT]):
         self._using: dict[ObjectT, dict[Referrers[ObjectT], None]] = {}
 
     def remove(self, alike: Referrers[ObjectT], entry: Entry, slot: int) -> Entry | None:
-        """Remove the pod. Returns another pod of its class with the same references; None if none exists."""
+        """Remove the pod. Returns another pod of its class with the same references; None if there is none."""
         pods = alike.pods[slot]
         del pods[entry]
         if pods:
@@ -39,7 +39,7 @@ class _Users(Generic[ObjectT]):
         return None
 
     def users(self, objects: Iterable[ObjectT]) -> Iterator[Entry]:
-        """One pod of each class for each set of references that includes one of `objects`."""
+        """For each set of references that includes one of `objects`, one pod of each class."""
         for one in objects:
             for alike in self._using.get(one, ()):
                 for pods in alike.pods.values():
@@ -74,7 +74,7 @@ class _Users(Generic[ObjectT]):
 
 
 class ClaimUsers(_Users[ClaimKey]):
-    """Pods by the claims that they use. Holds no pods without claims."""
+    """Pods by the claims that they use. Pods without claims are not included."""
 
     def add(self, entry: Entry, slot: int) -> Referrers[ClaimKey] | None:
         """Add a pod of the class in the slot; returns None if it uses no claims."""
@@ -84,7 +84,7 @@ class ClaimUsers(_Users[ClaimKey]):
 
 
 class NamespaceUsers(_Users[str]):
-    """Pods by namespace. Equal labels, annotations and controller mean that selectors treat them alike."""
+    """Pods by namespace. Pods with equal labels, annotations and controller are treated alike by selectors."""
 
     def add(self, entry: Entry, slot: int) -> Referrers[str]:
         """Add a pod of the class in the slot."""
@@ -93,39 +93,39 @@ class NamespaceUsers(_Users[str]):
 
 
 def selected_by(pod: Pod) -> int:
-    """Hash of the fields that rules may read of a pod together with objects of its namespace.
+    """Hash of the pod's fields that rules may read together with objects of its namespace.
 
-    The fields themselves would cost half a kilobyte for each pod. If two pods ever collide, the background
-    re-evaluation finds the pod that was skipped.
+    The fields themselves would take half a kilobyte per pod. If two pods ever collide, the background re-evaluation
+    finds the pod that was skipped.
     """
     return hash((pod.key.namespace, pod.owner_uid, frozenset(pod.labels.items()), frozenset(pod.annotations.items())))
 
 
 _FIRST_SLOTS: Final = 64
-# Above this many (row, class) pairs, only the best amounts of all rows are compared: less exact, but cheap.
+# Above this many (row, class) pairs, only the maximum amounts over all rows are compared: less exact, but cheap.
 _MOST_PAIRS: Final = 262_144
-# Above these limits of rows, and of cards on a row, cards are not compared one by one.
+# Above these numbers of rows, and of cards on a row, cards are not compared individually.
 _MOST_ROWS: Final = 32
 _MOST_CARDS: Final = 32
 _NODE: Final = int(Change.NODE)
-# Changes after which rows that the node's own fields allow may take the pod again.
+# Changes after which rows that the node's own fields allow may accept the pod again.
 _ALLOW_AGAIN: Final = int(Change.VOLUMES | Change.REJECTIONS)
 
 
 class Available(Protocol):
-    """Amounts that rows have available now, see `scheduler.state.amounts`."""
+    """Currently available amounts of rows, see `scheduler.state.amounts`."""
 
     def amounts(self, rows: RowArray, /) -> Int64Array:
-        """int64[amounts, rows]."""
+        """int64[amounts, rows]: available amounts."""
 
     def cards(self, row: int, /) -> AvailableOnCards:
         """Cards of one row."""
 
 
 class ClassTable:
-    """One slot per class; a free slot wakes on nothing.
+    """Columns with one slot per class. No change wakes a free slot.
 
-    minimum: int64[amounts, slots]; cards, exclusive, models, uuids: [slots]; rows: int64[2, slots]: as MinimumRequest.
+    minimum: int64[amounts, slots]; cards, exclusive, models, uuids: [slots]; rows: int64[2, slots]: see MinimumRequest.
     choosy: bool[slots], compared row by row. wakes_on: int64[slots], bits of Change. order: int64[2, slots], sort key
     of the best pod. due: bool[slots], needs a hint. since: int64[slots], first position in `EventRows` that the hint
     covers.
@@ -162,16 +162,16 @@ class ClassTable:
         self.choosy[slot] = minimum.cards > 0 or minimum.rows != (ANY_BIT, ANY_BIT)
 
     def allow(self, rows: RowArray) -> None:
-        """Let every class try these rows again: fields of their nodes changed."""
+        """Let every class consider these rows again, because fields of their nodes changed."""
         for row in rows.tolist():
             self.rows |= np.array(row_bits(row), dtype=np.int64)[:, np.newaxis]
 
     def allow_everywhere(self, kinds: int) -> None:
-        """Let classes try all rows again, after changes of these kinds that concern every row."""
+        """Let classes consider all rows again, after changes of these kinds that affect every row."""
         if kinds & _NODE:
             self.rows[:] = ANY_BIT
         elif kinds & _ALLOW_AGAIN:
-            # A node without a volume, or one that was skipped, may have room later.
+            # A node without the volume, or one that was skipped, may have room later.
             self.rows[:, self.concerned(kinds & _ALLOW_AGAIN)] = ANY_BIT
 
     def release(self, slot: int) -> None:
@@ -181,18 +181,18 @@ class ClassTable:
         self._free.append(slot)
 
     def concerned(self, kinds: int) -> BoolArray:
-        """bool[slots]: a change of these kinds can help the class."""
+        """bool[slots]: True if a change of these kinds can help the class."""
         return np.asarray(self.wakes_on & kinds != 0, dtype=np.bool_)
 
     def make_due(self, slots: BoolArray, since: int) -> None:
-        """Make `slots` due for the events from `since` on; slots that are due already keep their start."""
+        """Make `slots` due for the events from position `since` on. Slots that are already due keep their position."""
         self.since[slots & ~self.due] = since
         self.due |= slots
 
     def rule_out(self, slots: BoolArray, rows: RowArray, left: Available) -> BoolArray:
-        """bool[slots]: the subset of `slots` for which some of `rows` may have enough available.
+        """bool[slots]: subset of `slots` for which some of `rows` may have enough available.
 
-        The other slots also wake on changes of amounts from now on: they may lack an amount for the first time.
+        From now on, the other slots also wake on changes of amounts: they may lack an amount for the first time.
         """
         found = np.flatnonzero(slots)
         enough = np.zeros_like(slots)
@@ -207,7 +207,7 @@ class ClassTable:
         return enough
 
     def _served(self, slots: RowArray, rows: RowArray, amounts: Int64Array, left: Available) -> RowArray:
-        """Subset of `slots` that one of `rows` may serve, cards included. amounts: int64[amounts, rows]."""
+        """Subset of `slots` for which one of `rows` may suffice, including cards. amounts: int64[amounts, rows]."""
         served = np.zeros(len(slots), dtype=np.bool_)
         for place, row in enumerate(rows.tolist()):
             low, high = row_bits(row)
@@ -220,7 +220,7 @@ class ClassTable:
         return slots[served]
 
     def _has_cards(self, slots: RowArray, cards: AvailableOnCards) -> BoolArray:
-        """bool[slots]: enough cards qualify for the class."""
+        """bool[slots]: True if enough cards qualify for the class."""
         asked = self.cards[slots]
         if len(cards.free) > _MOST_CARDS or not asked.any():
             return np.ones(len(slots), dtype=np.bool_)
@@ -231,7 +231,7 @@ class ClassTable:
         return np.asarray(np.count_nonzero(fits, axis=0) >= asked, dtype=np.bool_)
 
     def first_due(self) -> int | None:
-        """Slot of the due class with the best pod."""
+        """Slot of the due class with the best pod; None if no class is due."""
         due = np.flatnonzero(self.due)
         if len(due) <= 1:
             return int(due[0]) if len(due) else None
@@ -240,7 +240,7 @@ class ClassTable:
         return int(due[best[arrival[best].argmin()]])
 
     def all_due(self) -> list[int]:
-        """Slots of the due classes, the class with the best pod first."""
+        """Slots of the due classes, in the order of their best pods."""
         due = np.flatnonzero(self.due)
         priority, arrival = self.order[:, due]
         found: list[int] = due[np.lexsort((arrival, priority))].tolist()
@@ -267,7 +267,7 @@ class ClassTable:
 
 
 def _some_row_has(left: Int64Array, minimum: Int64Array) -> BoolArray:
-    """bool[classes]: some row has the minimum request. left: [amounts, rows]; minimum: [amounts, classes]."""
+    """bool[classes]: True if some row has the minimum request. left: [amounts, rows]; minimum: [amounts, classes]."""
     rows, classes = left.shape[1], minimum.shape[1]
     if rows * classes > _MOST_PAIRS:
         left, rows = left.max(axis=1, keepdims=True), 1

@@ -1,4 +1,4 @@
-"""A pod in the queue, and its states."""
+"""A pod in the queue and its states."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ import msgspec
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey
 
-# (-priority, number of arrival): the lowest comes first.
+# (-priority, arrival number): the lowest comes first.
 SortKey: TypeAlias = tuple[int, int]
 
 
@@ -20,9 +20,9 @@ ObjectT = TypeVar("ObjectT", bound=Hashable)
 
 @dataclass(slots=True, eq=False)
 class Referrers(Generic[ObjectT]):
-    """Pods of one namespace with the same references to the same objects. pods: by slot of their class.
+    """Pods of one namespace with references to the same objects. pods: by slot of their class.
 
-    A change of these objects changes the signatures of all pods in one slot alike.
+    A change of these objects changes the signatures of all pods in one slot in the same way.
     """
 
     key: Hashable
@@ -31,7 +31,7 @@ class Referrers(Generic[ObjectT]):
 
 
 class PodState(Enum):
-    """States of a pod; see the diagram in scheduling_queue.py."""
+    """State of a pod; see the diagram in scheduling_queue.py."""
 
     GATED = auto()
     ACTIVE = auto()
@@ -53,22 +53,22 @@ class QueuedPod(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, eq=False, kw_only=True):
-    """State of one pod; changed only by the queue.
+    """State of one pod; only the queue changes it.
 
-    sequence: number of arrival, 0 before the first activation; negative for a pod that came with a nomination.
+    sequence: arrival number, 0 before the first activation; negative for a pod that came with a nomination.
     sort_key: computed at the last activation.
-    attempts: pops. no_fits: attempts that found no node. errors: failures in a row since then; in BACKING_OFF, above 0
-    if the back-off is for an error.
-    changes: updates of the pod itself that led to attempts in quick succession; changed_s: when the last one led or
-    will lead to one.
+    attempts: pops. no_fits: attempts that found no node. errors: consecutive failures since then; in BACKING_OFF, above
+    0 if the back-off is for an error.
+    changes: updates of the pod itself that caused attempts in quick succession; changed_s: when the last one caused or
+    will cause one.
     gate: PreEnqueue's message, "" unless GATED. signature: None without a class.
     claims, selected: pods of its class that use the same claims, and pods that the same objects select.
     waits_since_s: when it first became ready, also under a previous process. passed_until_s: not starving until then.
     reported: the failure of its namespace that its message names, since the last activation; "" for none.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is retried in any case.
-    evaluated_s: when it was last found to be unschedulable, by an attempt or by re-evaluation; evaluated_at: the
-    version of that evaluation, None if unknown.
-    gone: deleted in flight. changed: updated in flight in a way that may matter; edited: in fields that a policy may
+    evaluated_s: when an attempt or a re-evaluation last found it unschedulable. evaluated_at: the version at that time,
+    None if unknown.
+    gone: deleted in flight. changed: updated in flight in a way that may matter. edited: in fields that a policy may
     read.
     """
 
@@ -100,7 +100,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
 
 
 def by_priority(pod: Pod) -> int:
-    """PrioritySort: the highest priority first."""
+    """Sort key of PrioritySort: the highest priority first."""
     return -pod.priority
 
 

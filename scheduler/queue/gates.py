@@ -8,13 +8,13 @@ from scheduler.pods.pod import Pod
 
 
 class Gate(Protocol):
-    """The queue's view of a PreEnqueue plugin."""
+    """A PreEnqueue plugin as the queue sees it."""
 
     def pre_enqueue(self, pod: Pod) -> str | None:
         """Why the pod may not be queued; None if it may."""
 
 
-# By scheduler name, in order.
+# By scheduler name, in calling order.
 NO_GATES: Final[Mapping[str, Sequence[Gate]]] = MappingProxyType({})
 
 

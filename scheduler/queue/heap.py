@@ -1,6 +1,6 @@
 """A heap that supports removal of any item.
 
-Removed items stay inside until they reach the top, or until they outnumber the others.
+Removed items stay in it until they reach the top or outnumber the others.
 """
 
 from collections.abc import Collection, Hashable, Iterator
@@ -14,12 +14,12 @@ _FEW_FORGOTTEN: Final = 8
 
 
 class Heap(Collection[T], Generic[K, T]):
-    """Distinct items, lowest key first, equal keys in the order of their pushes. Iterates in no order."""
+    """Distinct items, lowest key first; items with equal keys in push order. Iteration is unordered."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[K, int, T]] = []
         self._pushes = 0
-        # Item -> number of its valid push; every other entry of the heap is removed.
+        # Item -> number of its valid push; all other entries of the heap are removed items.
         self._live: dict[T, int] = {}
 
     def __len__(self) -> int:
@@ -32,7 +32,7 @@ class Heap(Collection[T], Generic[K, T]):
         return iter(self._live)
 
     def push(self, item: T, key: K) -> None:
-        """Add the item; an item that is present gets the new key."""
+        """Add the item. An item that is already present gets the new key."""
         self._pushes += 1
         self._live[item] = self._pushes
         heappush(self._heap, (key, self._pushes, item))
@@ -43,7 +43,7 @@ class Heap(Collection[T], Generic[K, T]):
             self._compact()
 
     def first(self) -> tuple[K, T] | None:
-        """The lowest key and its item; None if empty."""
+        """The lowest key and its item; None if the heap is empty."""
         heap = self._heap
         while heap:
             key, push, item = heap[0]
@@ -53,7 +53,7 @@ class Heap(Collection[T], Generic[K, T]):
         return None
 
     def pop(self) -> T | None:
-        """Remove and return the item with the lowest key; None if empty."""
+        """Remove and return the item with the lowest key; None if the heap is empty."""
         first = self.first()
         if first is None:
             return None

@@ -7,7 +7,7 @@ from scheduler.queue.entry import Entry, PodState
 
 
 def homes_are_right(entries: Mapping[str, Entry], homes: Sequence[tuple[PodState, Collection[Entry]]]) -> None:
-    """Raise TransitionError for the first misplaced pod. entries: by uid. homes: collections of each state."""
+    """Raise TransitionError for the first misplaced pod. entries: by UID. homes: the collections of each state."""
     for uid, entry in entries.items():
         name = f"pod {entry.pod.key}"
         found = [state for state, pods in homes if entry in pods]

@@ -1,11 +1,11 @@
-"""Finds the unschedulable pods that have waited longest: as columns, so that a look needs no loop.
+"""The unschedulable pods that have waited longest, found without a loop because they are stored as columns.
 
 A tenant may have ten thousand waiting pods, each a class of its own. So only the first pod of each namespace is
-returned, and the caller lets the namespaces take turns.
+returned, and the caller serves the namespaces round-robin.
 
-Order of re-evaluation: the unschedulable pod whose last evaluation is longest ago comes next.
-Namespaces take turns: ten thousand pods of one namespace delay those of another by one turn per namespace. Owned by the
-unschedulable pods. No method awaits, so each one is atomic. now_s: monotonic seconds.
+Also the order of re-evaluation: the unschedulable pod whose last evaluation is longest ago comes next.
+Namespaces take turns: ten thousand pods of one namespace delay those of another by one turn per namespace.
+Owned by the unschedulable pods. No method awaits, so each one is atomic. now_s: monotonic seconds.
 """
 
 from collections import OrderedDict
@@ -32,7 +32,7 @@ class StarvingPod(NamedTuple):
 
 
 class LongestWaiting:
-    """Pods in groups of one class, priority and namespace, each group a slot.
+    """Pods in groups of one class, priority and namespace; each group has a slot.
 
     order: int64[2, slots], sort key of the first pod of the group. since_s: float64[slots], when that pod began to
     wait; inf for a free slot. passed_until_s: float64[slots], skipped until then. namespace: int64[slots], hash of the
@@ -78,14 +78,14 @@ class LongestWaiting:
         self._free.append(group.slot)
 
     def pass_over(self, entry: Entry, signature: Hashable, until_s: float) -> None:
-        """Skip the pod, and the pods of its group behind it, until then."""
+        """Skip the pod, and the pods behind it in its group, until then."""
         entry.passed_until_s = until_s
         group = self._groups.get(_key(entry, signature))
         if group is not None:
             self._rank(group)
 
     def first(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[StarvingPod]:
-        """First pod per priority and namespace that waits since `before_s` or longer, the best first.
+        """Per priority and namespace, the first pod that has waited since `before_s` or longer, in queue order.
 
         without: priorities to skip.
         """
@@ -125,12 +125,12 @@ EVERY_S: Final = 10.0
 
 
 class EvaluatedLongestAgo:
-    """A pod rests for at least `EVERY_S` between two evaluations."""
+    """Unschedulable pods by last evaluation. A pod is not evaluated again within `EVERY_S`."""
 
     def __init__(self) -> None:
         # By namespace: its pods, longest ago first.
         self._pods: dict[str, OrderedDict[Entry, None]] = {}
-        # Namespaces whose first pod may be due, in turn; and the others, by due time.
+        # Namespaces whose first pod may be due, in round-robin order; and the other namespaces, by due time.
         self._turns: OrderedDict[str, None] = OrderedDict()
         self._resting: Heap[float, str] = Heap()
 
@@ -138,7 +138,7 @@ class EvaluatedLongestAgo:
         return sum(len(pods) for pods in self._pods.values())
 
     def add(self, entry: Entry, now_s: float) -> None:
-        """An attempt just evaluated the pod."""
+        """Note that an attempt has just evaluated the pod."""
         entry.evaluated_s, entry.evaluated_at = now_s, None
         namespace = entry.pod.key.namespace
         pods = self._pods.get(namespace)
@@ -148,7 +148,7 @@ class EvaluatedLongestAgo:
         pods[entry] = None
 
     def discard(self, entry: Entry) -> None:
-        """Remove a pod that no longer waits; no effect if it is absent."""
+        """Remove a pod that no longer waits. No effect if it is absent."""
         namespace = entry.pod.key.namespace
         pods = self._pods.get(namespace)
         if pods is None or entry not in pods:
@@ -160,7 +160,7 @@ class EvaluatedLongestAgo:
             self._resting.discard(namespace)
 
     def take(self, now_s: float) -> tuple[Entry, float] | None:
-        """(next pod, seconds since its last evaluation); its evaluation is now. None if none is due."""
+        """(next pod, seconds since its last evaluation), counted as evaluated now. None if no pod is due."""
         for namespace in self._resting.pop_until(now_s):
             self._turns[namespace] = None
         while self._turns:

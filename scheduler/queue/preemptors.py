@@ -1,14 +1,14 @@
-"""Waiting pods that may preempt others: by class, until a cluster event that preemption can use.
+"""Waiting pods that may preempt others, by class, until a cluster event that preemption can use.
 
     add ──▶ WAITING ──▶ due: a pod is `unanswered`, or events arrived ── take ──▶ the search
 
-Preemption can take the room of lower priorities anyway, so no class is due when such a pod leaves. When a pod of the
-same or a higher priority leaves, or a node changes, a class is due if enough would then be available there
-(`scheduler.state.available_after_preemption`). Each class gets one search for these rows; another one follows only
-after a search that helped. kube-scheduler instead retries the pod after each event, and the attempt ends with
-PostFilter. Owned by the event loop. No method awaits, so each one is atomic.
+Preemption can use the room of lower priorities anyway, so no class becomes due when a pod of lower priority leaves.
+When a pod of the same or a higher priority leaves, or a node changes, a class becomes due if enough would then be
+available there (`scheduler.state.available_after_preemption`). Each class gets one search for these rows; another one
+follows only after a search that helped. kube-scheduler instead retries the pod after each event, and the attempt ends
+with PostFilter. Owned by the event loop. No method awaits, so each one is atomic.
 
-Pods whose victims could not be deleted: back-off before the next deletion.
+Also pods whose victims could not be deleted: back-off before the next deletion.
 
     (absent) ──note──▶ BACKING OFF ──take_ready: back-off ended──▶ MAY TRY ──note──▶ BACKING OFF, twice as long
                             └──────── forget: deleted, bound or gone ◀──┘
@@ -32,7 +32,7 @@ from scheduler.state.changes import Change, ClusterEvents
 from scheduler.state.columns.arrays import BoolArray, RowArray
 from scheduler.state.minimum_request import MinimumRequest
 
-# Above this many rows, each class is due without a comparison of amounts.
+# Above this many rows, each class becomes due without a comparison of amounts.
 _MOST_ROWS: Final = 64
 _MOST_KEPT: Final = 256
 _MEASURED_BY: Final = int(Change.EXISTENCE | Change.ALLOCATABLE | Change.INVENTORY | Change.PODS | Change.CARDS)
@@ -40,13 +40,13 @@ _NODE: Final = int(Change.NODE)
 # None: all rows.
 _SomeRows: TypeAlias = frozenset[int] | None
 _NOTHING: Final[frozenset[int]] = frozenset()
-# Amounts that remain available on rows without pods of lower priority, as the pod sees the tables.
+# Amounts available on rows without pods of lower priority, in the view of the pod.
 LeftFor: TypeAlias = Callable[[Pod], AbstractContextManager[Available]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSearch:
-    """A search that is due: would preemption help the pod? rows: that changed; None: all.
+    """A due search: would preemption help the pod? rows: changed rows; None for all.
 
     unanswered: the pod's own attempt has no answer yet.
     """
@@ -59,9 +59,9 @@ class DueSearch:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Class:
-    """Pods of one priority and namespace that every rule treats alike, by uid in order of arrival.
+    """Pods of one priority and namespace that every rule treats alike, by UID in order of arrival.
 
-    unanswered: pods without an answer yet. rows: that changed since the last search.
+    unanswered: pods without an answer yet. rows: rows that changed since the last search.
     """
 
     key: Hashable
@@ -77,7 +77,7 @@ class _Class:
 
     @property
     def priority(self) -> int:
-        """Priority of each pod."""
+        """Priority of all its pods."""
         return self.one.priority
 
     @property
@@ -85,13 +85,13 @@ class _Class:
         return bool(self.unanswered) or self.rows is None or bool(self.rows)
 
     def add_rows(self, rows: _SomeRows) -> None:
-        """Add rows that changed."""
+        """Add changed rows."""
         both = None if self.rows is None or rows is None else self.rows | rows
         self.rows = None if both is None or len(both) > _MOST_KEPT else both
 
 
 class Preemptors:
-    """See the module. version: moves when a class becomes due or stops being due."""
+    """Classes of preempting pods; see the module. version: changes when a class becomes due or stops being due."""
 
     def __init__(self) -> None:
         self._classes: dict[Hashable, _Class] = {}
@@ -111,7 +111,7 @@ class Preemptors:
 
     @property
     def any_noted(self) -> bool:
-        """Whether `settle` may find classes that are due."""
+        """Whether `settle` may find due classes."""
         return bool(self._classes) and bool(self._noted)
 
     @property
@@ -120,7 +120,7 @@ class Preemptors:
         return bool(self._classes) and (bool(self._noted) or bool(self._table.due.any()))
 
     def add(self, key: Hashable, pod: Pod, *, wakes_on: int, minimum: MinimumRequest, unanswered: bool) -> None:
-        """Add an unschedulable pod. key: equal for pods that every rule treats alike. Rest: see `SchedulingQueue`."""
+        """Add an unschedulable pod. key: equal for pods that every rule treats alike. Others: see `SchedulingQueue`."""
         uid = pod.key.uid
         key = (key, pod.priority, pod.key.namespace)
         found = self._class_of.get(uid)
@@ -136,13 +136,13 @@ class Preemptors:
         self._mark(found)
 
     def update(self, pod: Pod) -> None:
-        """Replace the pod by its latest version; no effect if it is absent."""
+        """Replace the pod with its latest version. No effect if it is absent."""
         found = self._class_of.get(pod.key.uid)
         if found is not None:
             found.pods[pod.key.uid] = pod
 
     def discard(self, uid: str) -> None:
-        """Remove a pod that no longer waits or has a nomination; no effect if it is absent."""
+        """Remove a pod that no longer waits or that has a nomination. No effect if it is absent."""
         found = self._class_of.pop(uid, None)
         if found is None:
             return
@@ -161,7 +161,7 @@ class Preemptors:
             self._noted.add(events)
 
     def settle(self, left_for: LeftFor) -> None:
-        """Find the classes that the noted events make due. left_for: for a pod of each priority."""
+        """Make classes due according to the noted events. left_for: available amounts for a pod of each priority."""
         if self._room_spent:
             self._screen_again(left_for)
         noted, self._noted = self._noted, ClusterEvents()
@@ -178,14 +178,14 @@ class Preemptors:
             self._mark_slots_due(self._table.concerned(noted.everywhere), None)
 
     def first_priority(self, turned_away: Callable[[Pod], bool]) -> int | None:
-        """Priority of the best pod that is due; None if none is known to be. turned_away: see `take`."""
+        """Priority of the best pod that is due; None if none is known to be due. turned_away: see `take`."""
         found = self._first(turned_away)
         return None if found is None else found.priority
 
     def take(self, turned_away: Callable[[Pod], bool]) -> DueSearch | None:
-        """The next due search, for the best pod; None without one.
+        """The next due search, for the best pod; None if no search is due.
 
-        turned_away: whether no nomination is possible for the pod now; its answer holds for its class.
+        turned_away: whether the pod cannot be nominated now; the answer applies to its whole class.
         """
         found = self._first(turned_away)
         if found is None:
@@ -205,12 +205,12 @@ class Preemptors:
         return due
 
     def again(self, due: DueSearch) -> None:
-        """A search that helped the pod, or had no result, may help others of its class."""
+        """Make the class due again: a search that helped this pod, or had no result, may help others of the class."""
         self.mark_due(due.key, due.rows)
         self._room_spent = True
 
     def mark_due(self, key: Hashable, rows: _SomeRows = None) -> None:
-        """Make the class due, if it exists. key: as in DueSearch."""
+        """Make the class due if it exists. key: see DueSearch."""
         found = self._classes.get(key)
         if found is not None:
             found.add_rows(rows)
@@ -223,13 +223,13 @@ class Preemptors:
             self._mark(found)
 
     def learn(self, key: Hashable, wakes_on: int) -> None:
-        """These bits of Change can help the class, too. key: as in DueSearch."""
+        """Add bits of Change that can also help the class. key: see DueSearch."""
         found = self._classes.get(key)
         if found is not None:
             self._table.wakes_on[found.slot] |= wakes_on
 
     def key_of(self, uid: str) -> Hashable:
-        """Key as in DueSearch; None if the pod is absent."""
+        """Key of the pod's class, see DueSearch; None if the pod is absent."""
         found = self._class_of.get(uid)
         return None if found is None else found.key
 
@@ -266,7 +266,7 @@ class Preemptors:
                 self._mark_slots_due(self._table.rule_out(of_priority, rows, left), frozenset(rows.tolist()))
 
     def _screen_again(self, left_for: LeftFor) -> None:
-        """Drop classes for which the rows no longer have enough available."""
+        """Drop due classes for which the rows no longer have enough available."""
         self._room_spent = False
         found: dict[frozenset[int], list[int]] = {}
         for slot in np.flatnonzero(self._table.due).tolist():
@@ -285,7 +285,7 @@ class Preemptors:
 
 
 def _alike(noted: ClusterEvents) -> Iterator[tuple[int, int, RowArray]]:
-    """(bits of Change, highest priority, rows of exactly these)."""
+    """(bits of Change, highest priority, rows with exactly these)."""
     rows_of: dict[tuple[int, int], list[int]] = {}
     for row, kinds in noted.rows.items():
         rows_of.setdefault((kinds, noted.up_to[row]), []).append(row)
@@ -294,32 +294,32 @@ def _alike(noted: ClusterEvents) -> Iterator[tuple[int, int, RowArray]]:
 
 
 _INITIAL_S: Final = 1.0
-# Same as for a Binding that a policy rejects: the same request most likely fails again.
+# Same as for a Binding that a policy rejects: the same request will probably fail again.
 _MAX_S: Final = 300.0
 
 
 class FailedDeletions:
-    """Pods by uid."""
+    """Failed deletions of victims, by UID of the preempting pod."""
 
     def __init__(self) -> None:
-        self._failures: dict[str, int] = {}  # deletions in a row
+        self._failures: dict[str, int] = {}  # consecutive failed deletions
         self._backing_off: Heap[float, str] = Heap()
 
     def __contains__(self, uid: str) -> bool:
-        """Whether the last deletion for the pod failed, during the back-off or after it."""
+        """Whether the last deletion for the pod failed, during the back-off and after it."""
         return uid in self._failures
 
     def is_backing_off(self, uid: str) -> bool:
-        """Whether no victim may be deleted for the pod now."""
+        """Whether victims may not be deleted for the pod now."""
         return uid in self._backing_off
 
     def note(self, uid: str, now_s: float) -> None:
-        """A victim could not be deleted for the pod."""
+        """Note that a victim could not be deleted for the pod."""
         failures = self._failures[uid] = self._failures.get(uid, 0) + 1
         self._backing_off.push(uid, now_s + backoff_s(failures, initial_s=_INITIAL_S, max_s=_MAX_S))
 
     def forget(self, uid: str) -> None:
-        """Its victims are being deleted, or it needs none any more; no effect if it is absent."""
+        """Drop a pod whose victims are being deleted, or that no longer needs any. No effect if it is absent."""
         self._failures.pop(uid, None)
         self._backing_off.discard(uid)
 

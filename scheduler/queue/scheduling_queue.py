@@ -9,11 +9,11 @@
     ACTIVE ──throttle──▶ THROTTLED ──serve──▶ ACTIVE     IN_FLIGHT ──set_aside──▶ THROTTLED
     delete: any state ─▶ absent; from IN_FLIGHT after the attempt has ended.
 
-    GATED:         PreEnqueue rejected it; asked again when the pod changes.
+    GATED:         PreEnqueue rejected it; called again when the pod changes.
     ACTIVE:        ready, by priority, then in order of arrival (for a gated pod: when its gate opened).
     THROTTLED:     ready, but the bindings of its namespace are slow or fail: pods of other namespaces go first.
-    BACKING_OFF:   failed, was woken in vain, or changed too often; always served in full. Three counters: errors in
-                   a row, attempts without fit, changes of its own that were tried.
+    BACKING_OFF:   failed, was woken in vain, or changed too often; the back-off is always served in full. Three
+                   counters: consecutive errors, attempts without fit, changes of its own that were tried.
     UNSCHEDULABLE: found no fit; waits for a hint that it fits, for an update, or for the leftover time (5 min).
     IN_FLIGHT:     popped: being decided, and then, if placed, being bound.
 
@@ -23,9 +23,9 @@ Before the head of the active pods is popped, every class of waiting pods that s
 (`next_hint`): a new pod never takes the room that a better pod waits for.
 
 kube-scheduler logs the events that arrive while a pod is in flight. Here nothing awaits from `pop` to `unschedulable`,
-so no event can come between. A placed pod in flight waits for no event: if its bind fails, it backs off.
+so no event can arrive in between. A placed pod in flight waits for no event: if its bind fails, it backs off.
 
-Owned by the event loop. No method awaits, so each one is atomic. now_s: monotonic seconds, never going back.
+Owned by the event loop. No method awaits, so each one is atomic. now_s: monotonic seconds, never decreasing.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -44,12 +44,12 @@ from scheduler.queue.waking import QueueingHint
 from scheduler.state.changes import ClusterEvents
 from scheduler.state.minimum_request import NO_MINIMUM, MinimumRequest
 
-# More than ever arrive: pods with a nomination sort in front.
+# More than will ever arrive: pods with a nomination sort before the others.
 _TRIED_ALREADY: Final = 1 << 48
 
 
 class SchedulingQueue:
-    """See the module. A method that does not apply to the pod's state raises TransitionError."""
+    """The queue; see the module. A method that does not apply to the pod's state raises TransitionError."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class SchedulingQueue:
         pre_enqueue: Mapping[str, Sequence[Gate]] = NO_GATES,
         queue_sort: Callable[[Pod], int] = by_priority,
     ) -> None:
-        """Back-offs: see `backoff_s`, > 0. pre_enqueue: by scheduler name, asked in order.
+        """Back-offs: see `backoff_s`, > 0. pre_enqueue: by scheduler name, called in order.
 
-        queue_sort: the lowest goes first, equals in order of arrival; called once, at activation.
+        queue_sort: sort key, called once at activation; the lowest goes first, equal keys in order of arrival.
         """
         self._queue_sort = queue_sort
         self._pre_enqueue = pre_enqueue
@@ -77,17 +77,17 @@ class SchedulingQueue:
     # Events of the pod itself
 
     def __contains__(self, uid: str) -> bool:
-        """Whether the pod is in any state, in flight included."""
+        """Whether the pod is in any state, including in flight."""
         return uid in self._entries
 
     def add_or_update(
         self, pod: Pod, now_s: float, signature_of: Callable[[Pod], Hashable] = by_template, since_s: float = inf
     ) -> None:
-        """Add or update a waiting pod. In flight: the next attempt takes this version.
+        """Add or update a waiting pod. If it is in flight, the next attempt uses this version.
 
         Only changes read by a rule (its signature differs), a gate or the queue order cause a new attempt; a status
         change does not. signature_of: as passed to `unschedulable`. since_s: when a pod that is new here, and not
-        gated, began to wait; inf: now.
+        gated, began to wait; inf for now.
         """
         entry = self._entries.get(pod.key.uid)
         if entry is None:
@@ -107,7 +107,7 @@ class SchedulingQueue:
             self._reconsider(entry, now_s)
 
     def delete(self, uid: str) -> None:
-        """Remove a pod; no effect if it is absent. In flight: removed when the attempt ends."""
+        """Remove a pod; no effect if it is absent. If it is in flight, it is removed when the attempt ends."""
         entry = self._entries.get(uid)
         if entry is None:
             return
@@ -120,7 +120,7 @@ class SchedulingQueue:
     # Attempts
 
     def pop(self, now_s: float) -> QueuedPod | None:
-        """The next pod to decide, now IN_FLIGHT; None if none is ready. Flushes first."""
+        """The next pod to decide, now IN_FLIGHT; None if no pod is ready. Flushes first."""
         self.flush(now_s)
         entry = self._active.pop()
         if entry is None:
@@ -132,12 +132,12 @@ class SchedulingQueue:
         return QueuedPod(entry.pod, entry.attempts, entry.first_queued_s)
 
     def first(self) -> Pod | None:
-        """The pod that `pop` would return now, without a flush; None if none is ready."""
+        """The pod that `pop` would return now, without a flush; None if no pod is ready."""
         first = self._active.first()
         return None if first is None else first[1].pod
 
     def throttle(self, throttled: Callable[[str], bool], now_s: float) -> bool:
-        """Let others pass the next pod if its namespace is `throttled`. Returns whether it did."""
+        """Throttle the next pod if its namespace is `throttled`, so that others pass it. Returns whether it is."""
         self.flush(now_s)
         first = self._active.first()
         if first is None or not throttled(first[1].pod.key.namespace):
@@ -147,7 +147,7 @@ class SchedulingQueue:
         return True
 
     def serve(self, serves: Callable[[str], object], *, unreported: bool = False) -> bool:
-        """Make the best THROTTLED pod of the namespaces in `serves` ACTIVE again. Returns whether one existed.
+        """Make the best THROTTLED pod of the namespaces in `serves` ACTIVE again. Returns whether there was one.
 
         It keeps its position. unreported: only pods whose message does not yet name the value that `serves` returns.
         """
@@ -159,7 +159,7 @@ class SchedulingQueue:
         return True
 
     def done(self, uid: str) -> None:
-        """The pod in flight is bound or gone."""
+        """Remove the pod in flight, which is bound or gone."""
         self._in_flight(uid)
         del self._entries[uid]
 
@@ -173,11 +173,11 @@ class SchedulingQueue:
         minimum: MinimumRequest = NO_MINIMUM,
         rejected: bool = False,
     ) -> None:
-        """The pod in flight is unschedulable. Do not call this after an await since `pop`: see the module.
+        """Note that the pod in flight is unschedulable. Do not call this after an await since `pop`: see the module.
 
         signature: equal for pods that every rule treats alike, not None. wakes_on: bits of changes that can help; 0 if
-        no change of the cluster can. minimum: minimum request on a row. rejected: it fits, but something outside the
-        cluster's state rejected it.
+        no change of the cluster can. minimum: minimum request on a row. rejected: it fits, but was rejected for a
+        reason outside the cluster's state.
         """
         entry = self._in_flight(uid)
         entry.no_fits += 1
@@ -192,21 +192,21 @@ class SchedulingQueue:
             self._no_fit.add(entry, signature if wakes_on else None, now_s, wakes_on, minimum)
 
     def preemption_failed(self, uid: str, now_s: float) -> None:
-        """Room for an UNSCHEDULABLE pod could not be made: it backs off. No effect in other states."""
+        """Back off an UNSCHEDULABLE pod for which preemption could make no room. No effect in other states."""
         entry = self._entries.get(uid)
         if entry is not None and entry.state is PodState.UNSCHEDULABLE:
             self._no_fit.remove(entry)
             self._no_fit.back_off(entry, now_s)
 
     def try_again(self, uid: str, now_s: float) -> None:
-        """Make an UNSCHEDULABLE pod ACTIVE; no effect in other states."""
+        """Make an UNSCHEDULABLE pod ACTIVE. No effect in other states."""
         entry = self._entries.get(uid)
         if entry is not None and entry.state is PodState.UNSCHEDULABLE:
             self._no_fit.remove(entry)
             self._activate(entry, now_s)
 
     def failed(self, uid: str, now_s: float, *, longest_s: float = 0.0) -> None:
-        """The attempt in flight failed, for example with a rejected bind: it backs off.
+        """Back off the pod in flight after a failed attempt, for example a rejected bind.
 
         longest_s: longest back-off, if above the default; such a back-off is cut short when the pod changes in fields
         that a policy may read.
@@ -217,14 +217,14 @@ class SchedulingQueue:
             self._failed.add(entry, now_s, longest_s=longest_s)
 
     def set_aside(self, uid: str, now_s: float, how: str) -> None:
-        """The attempt in flight was not sent, as its namespace is paused: THROTTLED. how: kind of failure."""
+        """Throttle the pod in flight, which was not sent because its namespace is paused. how: kind of failure."""
         entry = self._in_flight(uid)
         if not self._waits_no_longer(entry, now_s):
             entry.reported = how
             self._throttle(entry)
 
     def flush(self, now_s: float) -> None:
-        """Activate pods whose back-off ended, and those that were UNSCHEDULABLE for 5 minutes."""
+        """Activate pods whose back-off has ended, and pods that have been UNSCHEDULABLE for 5 minutes."""
         for entry in self._failed.take_ready(now_s):
             self._activate(entry, now_s)
         for entry in self._no_fit.take_ready(now_s):
@@ -242,14 +242,14 @@ class SchedulingQueue:
 
     @property
     def has_hints(self) -> bool:
-        """Whether anything is noted or due that may help a waiting pod."""
+        """Whether any noted event or due hint may help a waiting pod."""
         return self._no_fit.has_hints
 
     def next_hint(self, left: Available) -> QueueingHint | None:
         """The next hint to evaluate; None if the next pod may be popped.
 
         Answer it with `fits`, `fits_not` or `reclassify`; if it is `of_signature`, with `confirm` or `reclassify`. The
-        class of the best waiting pod comes first. left: amounts that rows have available now.
+        class of the best waiting pod comes first. left: currently available amounts of rows.
         """
         if not self._no_fit.has_hints:
             return None
@@ -257,23 +257,23 @@ class SchedulingQueue:
         return self._no_fit.next_hint(None if head is None else head[0], left)
 
     def fits(self, hint: QueueingHint, now_s: float) -> None:
-        """`hint.pod` fits: pop the best pod of its class next."""
+        """Record that `hint.pod` fits, so that the best pod of its class is popped next."""
         entry = self._no_fit.wake(hint)
         if entry is not None:
             self._activate(entry, now_s)
 
     def fits_not(self, hint: QueueingHint, *, wakes_on: int) -> None:
-        """`hint.pod` fits on none of `hint.rows`: no hint until the next event. wakes_on: see `unschedulable`."""
+        """Record that `hint.pod` fits on none of `hint.rows`, until the next event. wakes_on: see `unschedulable`."""
         self._no_fit.sleep(hint, wakes_on)
 
     def confirm(self, hint: QueueingHint) -> None:
-        """`hint.pod` still has this signature."""
+        """Record that `hint.pod` still has this signature."""
         self._no_fit.confirm(hint)
 
     def reclassify(
         self, hint: QueueingHint, signature: Hashable, minimum: MinimumRequest, *, retry_after_s: float | None = None
     ) -> None:
-        """`hint.pod` has another signature now: rules may read other objects together with the pod.
+        """Record that `hint.pod` has another signature now, because rules may read other objects together with the pod.
 
         retry_after_s: retry it in any case, then or when its back-off has ended, so that its message stays true.
         """
@@ -285,12 +285,12 @@ class SchedulingQueue:
             self.try_again(uid, now_s)
 
     def pass_over(self, uid: str, until_s: float) -> None:
-        """Do not count the pod, or pods of its group behind it, as starving until then."""
+        """Do not count the pod, or pods behind it in its group, as starving until then."""
         if (entry := self._entries.get(uid)) is not None:
             self.longest.pass_over(entry, entry.signature, until_s)
 
     def lengths(self) -> dict[str, int]:
-        """Number of pods by the values of label `queue` of kube-scheduler's scheduler_pending_pods."""
+        """Number of pods for each value of label `queue` of kube-scheduler's scheduler_pending_pods."""
         return {
             "active": len(self._active) + len(self._throttled) - self._throttled.reported,
             "backoff": len(self._failed) + len(self._no_fit.backing_off) + self._throttled.reported,
@@ -299,11 +299,11 @@ class SchedulingQueue:
         }
 
     def state(self, uid: str) -> PodState | None:
-        """State of the pod; None if absent."""
+        """State of the pod; None if it is absent."""
         return entry.state if (entry := self._entries.get(uid)) is not None else None
 
     def __iter__(self) -> Iterator[Entry]:
-        """Every pod in order of arrival; read only."""
+        """All pods in order of arrival; read-only."""
         return iter(self._entries.values())
 
     def gate(self, uid: str) -> str:
@@ -311,7 +311,7 @@ class SchedulingQueue:
         return entry.gate if (entry := self._entries.get(uid)) is not None else ""
 
     def validate(self) -> None:
-        """Recompute every cross-reference; TransitionError names the first error."""
+        """Recompute every cross-reference. Raises TransitionError for the first error."""
         self._no_fit.validate()
         homes: tuple[tuple[PodState, Collection[Entry]], ...] = (
             (PodState.GATED, self._gated),
@@ -330,7 +330,7 @@ class SchedulingQueue:
         return entry
 
     def _waits_no_longer(self, entry: Entry, now_s: float) -> bool:
-        """Whether a pod that is in no collection is gone, or GATED now."""
+        """Whether a pod that is in no collection is gone, or has become GATED."""
         if entry.gone:
             del self._entries[entry.pod.key.uid]
         elif entry.changed and self._gate_message(entry.pod):
@@ -349,7 +349,7 @@ class SchedulingQueue:
         entry.gate = message
         if message:
             entry.state = PodState.GATED
-            # It arrives when the gate opens.
+            # Its arrival is when the gate opens.
             entry.sequence = 0
             self._gated[entry] = None
         else:
@@ -367,7 +367,7 @@ class SchedulingQueue:
         self._active.push(entry, entry.sort_key)
 
     def _reconsider(self, entry: Entry, now_s: float) -> None:
-        """After an update outside of flight."""
+        """Requeue a pod after an update, if it is not in flight."""
         if entry in self._failed and not self._gate_message(entry.pod):
             return
         was_tried = entry.state in {PodState.UNSCHEDULABLE, PodState.BACKING_OFF}
@@ -378,7 +378,7 @@ class SchedulingQueue:
             self._admit(entry, now_s)
 
     def _leave(self, entry: Entry) -> None:
-        """Remove the pod from every collection but `_entries`."""
+        """Remove the pod from every collection except `_entries`."""
         self._gated.pop(entry, None)
         self._active.discard(entry)
         self._throttled.discard(entry)

@@ -1,7 +1,7 @@
-"""Pods that failed and serve a back-off; ready pods whose namespace is throttled, in queue order within each.
+"""Pods that failed and serve a back-off, and ready pods whose namespace is throttled, in queue order per namespace.
 
-Pods whose message names the pause are kept apart, by its kind. The other pods get that message from an attempt that is
-not sent.
+Pods whose message names the pause are stored separately, by kind of pause. The other pods get that message from an
+attempt whose request is not sent.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -29,18 +29,18 @@ class FailedPods(Collection[Entry]):
         return iter(self._by_end)
 
     def add(self, entry: Entry, now_s: float, *, longest_s: float) -> None:
-        """Back off after an error, which `errors` counts already. longest_s: longest back-off, if above the default."""
+        """Back off after an error that `errors` already counts. longest_s: longest back-off, if above the default."""
         if entry.edited and longest_s > self._max_s:
-            entry.errors = 1  # as in `shorten`: the rejected version was the old one
+            entry.errors = 1  # as in `shorten`: the old version was rejected
         longest_s = max(self._max_s, longest_s)
         self._back_off(entry, now_s + backoff_s(entry.errors, initial_s=self._initial_s, max_s=longest_s))
 
     def add_changed(self, entry: Entry) -> None:
-        """Back off after a change of its own, until `changed_s`."""
+        """Back off after a change of the pod itself, until `changed_s`."""
         self._back_off(entry, entry.changed_s)
 
     def changes_too_often(self, entry: Entry, now_s: float) -> bool:
-        """Whether a change of the pod has to wait: every change costs an attempt, and costs its owner nothing."""
+        """Whether a change of the pod must wait: every change costs an attempt, but costs the pod's owner nothing."""
         if now_s - entry.changed_s > self._max_s:
             entry.changes = 0
         ready_s = entry.changed_s + backoff_s(entry.changes, initial_s=self._initial_s, max_s=self._max_s)
@@ -49,9 +49,9 @@ class FailedPods(Collection[Entry]):
         return ready_s > now_s
 
     def shorten(self, entry: Entry, now_s: float) -> None:
-        """Restart a long back-off after errors: a policy may accept the changed pod.
+        """Restart a long back-off after errors, because a policy may accept the changed pod.
 
-        In flight: applies to the back-off that may follow.
+        For a pod in flight, this applies to the back-off that may follow.
         """
         entry.edited = entry.state is PodState.IN_FLIGHT
         if entry.state is PodState.BACKING_OFF and entry.errors and entry.ready_s > now_s + self._max_s:
@@ -78,7 +78,7 @@ class FailedPods(Collection[Entry]):
 
 
 class ThrottledPods(Collection[Entry]):
-    """Add and take cost as much as in the queue; a look costs one call per namespace."""
+    """Throttled pods. Add and take cost the same as in the queue; finding the best pod costs one call per namespace."""
 
     def __init__(self) -> None:
         self._by_namespace: dict[tuple[str, str], Heap[SortKey, Entry]] = {}
@@ -102,7 +102,7 @@ class ThrottledPods(Collection[Entry]):
         return sum(len(pods) for (_, reported), pods in self._by_namespace.items() if reported)
 
     def add(self, entry: Entry) -> None:
-        """Add a pod, which has its sort key."""
+        """Add a pod, which already has its sort key."""
         self._by_namespace.setdefault(_key(entry), Heap()).push(entry, entry.sort_key)
 
     def discard(self, entry: Entry) -> None:
@@ -113,7 +113,7 @@ class ThrottledPods(Collection[Entry]):
                 del self._by_namespace[_key(entry)]
 
     def take(self, serves: Callable[[str], object], *, unreported: bool = False) -> Entry | None:
-        """Remove and return the best pod of the namespaces for which `serves` is true; None if none exists.
+        """Remove and return the best pod of the namespaces for which `serves` is true; None if there is none.
 
         unreported: only pods whose message does not yet name the value that `serves` returns.
         """

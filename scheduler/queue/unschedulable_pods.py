@@ -5,7 +5,7 @@
 
 The last attempt and every event since then showed no fit for the class. So each event is evaluated once per class, in
 order of their best pods; classes that it cannot help get no hint. If a class fits, its best pod is woken and decided
-before the next hint: decisions take room in the tables, so exactly as many pods are woken as fit.
+before the next hint: decisions book room in the tables, so exactly as many pods are woken as fit.
 
 One pod represents its class only while all pods of the class have the same signature. After a change of an object that
 pods refer to individually (a claim, the labels of their namespace, a Service in it), the signatures of these pods are
@@ -36,8 +36,8 @@ from scheduler.state.minimum_request import MinimumRequest
 
 # Source: kube-scheduler, backend/queue/scheduling_queue.go, DefaultPodMaxInUnschedulablePodsDuration.
 _LEFTOVER_S: Final = 300.0
-# Hints in a row before a pod of the same priority is decided, and further hints for each decided pod. So waiting pods
-# of ten thousand templates delay a new pod by milliseconds, not by seconds, however often events arrive.
+# Consecutive hints before a pod of the same priority is decided, and further hints for each decided pod. So waiting
+# pods of ten thousand templates delay a new pod by milliseconds, not by seconds, however often events arrive.
 _MOST_HINTS: Final = 64
 _HINTS_PER_POD: Final = 8
 # Changes that can alter an Amount.
@@ -46,9 +46,10 @@ _NODE: Final = int(Change.NODE)
 
 
 class UnschedulablePods:
-    """unschedulable, backing_off: pods in these states, by the time that ends them; read by the owner.
+    """Unschedulable pods and woken pods that back off.
 
-    evaluated: the unschedulable pods by time of their last evaluation. longest: by the time when they began to wait.
+    unschedulable, backing_off: pods in these states, by the time when the state ends; read by the owner. evaluated: the
+    unschedulable pods by the time of their last evaluation. longest: by the time when they began to wait.
     """
 
     def __init__(self, *, initial_backoff_s: float, max_backoff_s: float) -> None:
@@ -62,7 +63,7 @@ class UnschedulablePods:
         self._claim_users = ClaimUsers()
         self._namespace_users = NamespaceUsers()
         self._to_verify: Heap[SortKey, Entry] = Heap()
-        # Reason for each of them: a claim, or an object of their namespace.
+        # Why each of them must be verified: a changed claim, or a changed object of its namespace.
         self._of_claims: set[Entry] = set()
         self._of_namespaces: set[Entry] = set()
         self._table = ClassTable(measured_by=_MEASURED_BY)
@@ -72,11 +73,14 @@ class UnschedulablePods:
         self._any_due = False
         self._room_spent = False
         self._asked = 0
-        # Signatures verified since the next pod became ready.
+        # Number of signatures verified since the next pod became ready.
         self._held_up = 0
 
     def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, minimum: MinimumRequest) -> None:
-        """An attempt found no fit. signature: None if no change of the cluster helps. Rest: of its class."""
+        """Add a pod for which an attempt found no fit.
+
+        signature: None if no change of the cluster helps. wakes_on, minimum: of its class.
+        """
         entry.signature = signature
         wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
         # A longer back-off is served in full; kube-scheduler moves such a pod to its back-off queue.
@@ -89,7 +93,7 @@ class UnschedulablePods:
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
     def back_off(self, entry: Entry, now_s: float) -> None:
-        """Record that a wake-up of the pod did not help."""
+        """Back off the pod after a wake-up that did not help."""
         entry.signature = None
         entry.ready_s = now_s + backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
         entry.state = PodState.BACKING_OFF
@@ -114,14 +118,14 @@ class UnschedulablePods:
                 self._forget(pod_class)
 
     def take_ready(self, now_s: float) -> Iterator[Entry]:
-        """Remove and return pods whose back-off ended, or that waited for the leftover time."""
+        """Remove and return pods whose back-off has ended, or that have waited for the leftover time."""
         for heap in (self.backing_off, self.unschedulable):
             for entry in heap.pop_until(now_s):
                 self.remove(entry)
                 yield entry
 
     def next_ready_s(self) -> float | None:
-        """When `take_ready` will next return a pod."""
+        """When `take_ready` will next return a pod; None for never."""
         firsts = (heap.first() for heap in (self.backing_off, self.unschedulable))
         return min((first[0] for first in firsts if first is not None), default=None)
 
@@ -130,23 +134,22 @@ class UnschedulablePods:
             self._noted.add(events)
 
     def popped(self) -> None:
-        """A pod is being decided and may take room that due hints count on."""
+        """Note that a pod is being decided, which may take the room that due hints rely on."""
         self._room_spent = True
         self._held_up = 0
         self._asked = max(0, min(self._asked, _MOST_HINTS) - _HINTS_PER_POD)
 
     @property
     def has_hints(self) -> bool:
-        """False if `next_hint` has nothing to evaluate, whatever comes next in the queue."""
+        """False if `next_hint` has nothing to evaluate, whichever pod is next in the queue."""
         return self._any_due or bool(self._noted) or bool(self._to_verify)
 
     def next_hint(self, head: SortKey | None, left: Available) -> QueueingHint | None:
         """The next hint; None if no class or signature that sorts before `head` needs one.
 
-        A class of a better priority always gets its hint; of the same priority, only as many as a pod has to wait for.
-        After a round with many signatures, a pod is decided before the next round: Services that come and go all the
-        time delay no pod further. head: sort key of the next pod to decide, None without one. left: see
-        ClassTable.rule_out.
+        A class of a better priority always gets its hint; of the same priority, only as many as a pod may have to wait
+        for. After a round with many signatures, a pod is decided before the next round: constantly changing Services
+        delay no pod further. head: sort key of the next pod to decide, None without one. left: see ClassTable.rule_out.
         """
         hint = self._first_hint(head, left)
         if hint is None and self._noted and (head is None or self._held_up < _MOST_HINTS):
@@ -168,7 +171,7 @@ class UnschedulablePods:
         return entry
 
     def sleep(self, hint: QueueingHint, wakes_on: int) -> None:
-        """No pod of the class fits on the rows of the hint. wakes_on: bits of changes that can help now."""
+        """Record that no pod of the class fits on the rows of the hint. wakes_on: bits of changes that can help now."""
         pod_class = self._classes.get(hint.signature)
         if pod_class is not None:
             self._table.due[pod_class.slot] = False
@@ -182,18 +185,18 @@ class UnschedulablePods:
         return True
 
     def update(self, entry: Entry, pod: Pod) -> None:
-        """The pod changed and kept its signature."""
+        """Update a changed pod that has kept its signature."""
         other = selected_by(entry.pod) != selected_by(pod)
         entry.pod = pod
         pod_class = self._classes.get(entry.signature) if other else None
         if pod_class is not None:
             self._release_selected(entry, pod_class.slot)
             entry.selected = self._namespace_users.add(entry, pod_class.slot)
-            # A pod that it resembles now may have been verified already.
+            # A pod to which it is now similar may have been verified already.
             self._verify_later(entry, self._of_namespaces)
 
     def confirm(self, hint: QueueingHint) -> None:
-        """The pod still has the signature of its class. After a change of a claim, the class is due on all rows."""
+        """Record that the pod still has its signature. After a change of a claim, the class is due on all rows."""
         if not hint.stands:
             return
         of_claim = hint.entry in self._of_claims
@@ -208,7 +211,7 @@ class UnschedulablePods:
     def reclassify(
         self, hint: QueueingHint, signature: Hashable, minimum: MinimumRequest, retry_after_s: float | None
     ) -> None:
-        """Move the pod to another class. If that class waits already, its results hold for the pod too.
+        """Move the pod to another class. If pods of that class already wait, its results apply to the pod, too.
 
         retry_after_s: retry it in any case, then or when its back-off since the last attempt has ended.
         """
@@ -230,7 +233,7 @@ class UnschedulablePods:
             self._any_due = True
 
     def validate(self) -> None:
-        """Recompute every cross-reference; TransitionError names the first error."""
+        """Recompute every cross-reference. Raises TransitionError for the first error."""
         for key, pod_class in self._classes.items():
             first = min(entry.sort_key for entry in pod_class.pods())
             expect(pod_class.best.sort_key == first, f"class {key!r} has another best pod")
@@ -269,7 +272,7 @@ class UnschedulablePods:
     # Helpers
 
     def _first_hint(self, head: SortKey | None, left: Available) -> QueueingHint | None:
-        """Signatures come first: a pod that left its class must not represent it."""
+        """The next hint. Signatures come first: a pod that has left its class must not represent it."""
         first = self._to_verify.first() if self._to_verify else None
         if first is not None and (head is None or first[0] < head):
             return QueueingHint(first[1].signature, first[1], None, of_signature=True)
@@ -288,7 +291,7 @@ class UnschedulablePods:
         return sort_key[0] == head[0]
 
     def _first_due(self, head: SortKey | None, left: Available) -> int | None:
-        """Slot of the due class with the best pod, if that sorts before `head`."""
+        """Slot of the due class with the best pod, if that pod sorts before `head`."""
         if not self._any_due:
             return None
         if self._room_spent:
@@ -321,7 +324,7 @@ class UnschedulablePods:
         self._any_due = True
 
     def _rule_out_again(self, left: Available) -> None:
-        """Drop classes for which the rows that changed no longer have enough available."""
+        """Drop due classes for which the changed rows no longer have enough available."""
         self._room_spent = False
         table = self._table
         some = table.due & (table.since != EVERYWHERE)
@@ -356,7 +359,7 @@ class UnschedulablePods:
         self._of_namespaces.discard(entry)
 
     def _release(self, entry: Entry, slot: int) -> None:
-        """Release the references. If the pod was to be verified, another pod with the same references is."""
+        """Release the references. If the pod was due to be verified, another pod with the same references now is."""
         if entry.claims is not None:
             following = self._claim_users.remove(entry.claims, entry, slot)
             entry.claims = None

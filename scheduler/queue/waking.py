@@ -1,4 +1,4 @@
-"""Queueing hints for classes of waiting pods, and the rows that changed since their last hint."""
+"""Queueing hints for classes of waiting pods, and the rows that have changed since their last hint."""
 
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class QueueingHint:
 
     @property
     def stands(self) -> bool:
-        """Whether the pod still waits in the class of this signature."""
+        """Whether the pod is still waiting in the class of this signature."""
         return bool(self.entry.signature == self.signature)
 
 
@@ -42,8 +42,8 @@ class QueueingHint:
 class PodClass:
     """Unschedulable pods that every rule treats alike, at least one.
 
-    slot: in `ClassTable`. best: the first of them in queue order. several: all of them, since there were two: most of
-    ten thousand classes have one pod.
+    slot: in `ClassTable`. best: the first pod in queue order. several: all pods, once there have been two; most of ten
+    thousand classes have only one.
     """
 
     key: Hashable
@@ -66,7 +66,7 @@ class PodClass:
         return self._choose()
 
     def pods(self) -> Collection[Entry]:
-        """All pods, in no order."""
+        """All pods, in any order."""
         return (self.best,) if self.several is None else self.several
 
     def _choose(self) -> bool:
@@ -77,14 +77,14 @@ class PodClass:
 
 
 class EventRows:
-    """Rows of cluster events in order, as long as a class needs hints about them."""
+    """Rows of cluster events in order, kept while a class needs hints about them."""
 
     def __init__(self) -> None:
         self._rows: list[int] = []
         self._forgotten = 0
 
     def add(self, rows: Iterable[int]) -> int:
-        """Add rows. Returns the position of the first of them, >= 0."""
+        """Add rows. Returns the position of the first one, >= 0."""
         if len(self._rows) > _LONGEST_LOG:
             self.clear()
         position = self._forgotten + len(self._rows)
@@ -92,11 +92,11 @@ class EventRows:
         return position
 
     def since(self, position: int) -> SomeRows:
-        """Rows from `position` on; None, all rows, if that is too long ago, or EVERYWHERE."""
+        """Rows from `position` on; None (all rows) if that is too long ago or EVERYWHERE."""
         start = position - self._forgotten
         return None if start < 0 else frozenset(self._rows[start:])
 
     def clear(self) -> None:
-        """Forget all rows: no class needs hints about them, or the hints that are due cover all rows."""
+        """Drop all rows: no class needs hints about them, or the due hints cover all rows."""
         self._forgotten += len(self._rows)
         self._rows = []

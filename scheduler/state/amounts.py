@@ -1,6 +1,6 @@
-"""Available amounts of rows, in a form that is compared with the requests of many classes of pods at once.
+"""Available amounts of rows, laid out for comparison with the requests of many classes of pods at once.
 
-A few amounts that nearly every pod requests rule most rows out. On the other rows, the cards are examined one by one.
+A few amounts that nearly every pod requests rule out most rows. On the other rows, cards are examined one by one.
 """
 
 from enum import IntEnum
@@ -35,7 +35,8 @@ class Amount(IntEnum):
 class AvailableOnCards(NamedTuple):
     """Cards of one row that can be allocated, one entry each.
 
-    free: units, negative when over-committed. empty: held by no pod. models, uuids: the bit of each, see below.
+    free: units, negative if over-committed. empty: True if no pod holds the card. models, uuids: see `model_bit` and
+    `uuid_bit`.
     """
 
     free: Int64Array
@@ -44,27 +45,27 @@ class AvailableOnCards(NamedTuple):
     uuids: Int64Array
 
 
-# Asked of an amount that does not matter: less than any row can have left.
+# Minimum for an amount that does not matter: less than any row can have available.
 NOTHING: Final = int(np.iinfo(np.int64).min)
 
 
-# Sets are compared as bits of one number: a member without its bit is surely not in the set, one with it may be.
+# A set is stored as bits of one number. If a member's bit is missing, so is the member; otherwise it may be in the set.
 BITS: Final = 63
 ANY_BIT: Final = -1
 
 
 def model_bit(code: int) -> int:
-    """Bit of a card's model, by `CardColumns.model_code`; the last bit stands for all higher codes."""
+    """Bit of a card's model, by `CardColumns.model_code`; all higher codes share the last bit."""
     return 1 << min(code, BITS - 1)
 
 
 def uuid_bit(uuid: str) -> int:
-    """Bit of a card, shared with other cards."""
+    """Bit of a card; several cards share each bit."""
     return 1 << blake2b(uuid.encode(), digest_size=1).digest()[0] % BITS
 
 
 def row_bits(row: int) -> tuple[int, int]:
-    """Bits of a row: its position among 63, and the position of those 63. Few other rows have both bits."""
+    """Bits of a row: of its position among 63 rows, and of that group. Few other rows have the same two bits."""
     return 1 << row % BITS, 1 << row // BITS % BITS
 
 
@@ -72,11 +73,11 @@ class AvailableOnRows:
     """Current available amounts of the rows of the tables."""
 
     def __init__(self, tables: Tables) -> None:
-        """tables: read only."""
+        """tables: read-only."""
         self._tables = tables
 
     def amounts(self, rows: RowArray) -> Int64Array:
-        """`available_on`, except that rows with booked nominated pods get the maximum for any pod."""
+        """Like `available_on`, except that rows with booked nominated pods get the maximum that any pod may see."""
         amounts = available_on(self._tables, rows)
         for place, row in enumerate(rows.tolist() if self._tables.any_nominated else ()):
             for record in self._tables.nominated_on(row):
@@ -84,7 +85,7 @@ class AvailableOnRows:
         return amounts
 
     def cards(self, row: int) -> AvailableOnCards:
-        """Available cards of one row; booked nominated pods do not count."""
+        """Available cards of one row, without counting booked nominated pods."""
         nominated = list(self._tables.nominated_on(row))
         for record in nominated:
             self._tables.lift(record)
@@ -107,7 +108,7 @@ class AvailableOnRows:
 
 
 def _released(record: PodRecord) -> Int64Array:
-    """int64[amounts]: upper bound of the amounts that a nominated pod occupies; it is in no node's total."""
+    """int64[amounts]: upper bound of the amounts that a nominated pod occupies. No node's total includes the pod."""
     template = record.pod.template
     native = [template.requests.get(name, 0) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)]
     on_one_card = MOST_UNITS if record.exclusive else template.gpu_units
@@ -115,7 +116,7 @@ def _released(record: PodRecord) -> Int64Array:
 
 
 def available_on(tables: Tables, rows: Rows) -> Int64Array:
-    """int64[amounts, rows]: available amounts, negative when over-committed. CARD_UNITS: of the best card."""
+    """int64[amounts, rows]: available amounts, negative if over-committed. CARD_UNITS: of the best card."""
     resources, cards = tables.resources, tables.cards
     native = resources.allocatable[:NATIVE, rows] - resources.requested[:NATIVE, rows]
     most = []

@@ -1,8 +1,8 @@
 """The ledger audit: compares the columns of one node at a time with its objects, as last seen.
 
-The columns are updated by increments; here they are recounted from scratch. A difference is our bug, and is repaired by
-reading the node again. Over-commitment cannot be repaired here, whatever caused it: two schedulers, an edited
-annotation, or a late bind request of a killed process.
+The columns are updated incrementally; the audit recounts them from scratch. A difference is a bug in the scheduler. The
+audit repairs it by reading the node again. It cannot repair over-commitment, which may come from a second scheduler, an
+edited annotation, or a late bind request of a killed process.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ _MOST_NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRound:
-    """Result of one round: nodes with wrong columns, over-committed cards, shared UUIDs."""
+    """Result of one round: nodes with wrong columns, over-committed cards, duplicate UUIDs."""
 
     nodes: int = 0
     differences: int = 0
@@ -29,7 +29,7 @@ class AuditRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OvercommittedCard:
-    """More is booked on a card than it has. pods: the largest of those on it, as `namespace/name (units)`."""
+    """A card with more units booked than it has. pods: the largest of its pods, as `namespace/name (units)`."""
 
     uuid: str
     units: int
@@ -41,13 +41,13 @@ class OvercommittedCard:
 
     @property
     def without_pods(self) -> str:
-        """The text for readers who may not see the pods."""
+        """The text for readers who are not allowed to see the pods."""
         return f"card {self.uuid} has {self.units} units, and {self.booked} are booked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAudit:
-    """Result for one node. uid: the Node object's. difference: the wrong values of the columns, "" for none.
+    """Result for one node. uid: of the Node object. difference: the wrong values of the columns, "" for none.
 
     shared: UUIDs of its cards that another node announces too -> one such node.
     """
@@ -60,7 +60,7 @@ class NodeAudit:
 
 
 def audit_node(tables: Tables, name: str) -> NodeAudit | None:
-    """Count one node again and repair its columns where they differ; None when it is not there."""
+    """Recount one node and repair its columns if they differ. None if the node does not exist."""
     row = tables.row_of.get(name)
     if row is None:
         return None
@@ -74,7 +74,7 @@ def audit_node(tables: Tables, name: str) -> NodeAudit | None:
     difference = ""
     if found != expected:
         difference = f"the columns hold {found}, its pods make {expected}"
-        # Everything is recomputed from the node's object and pods, not from the columns.
+        # Everything is recomputed from the Node object and the pods, not from the columns.
         node = tables.node(name)
         tables.remove_node(name)
         tables.upsert_node(node)
@@ -89,9 +89,9 @@ def audit_node(tables: Tables, name: str) -> NodeAudit | None:
 
 
 def _overcommitted(units: Mapping[str, int], records: list[PodRecord]) -> tuple[OvercommittedCard, ...]:
-    """Over-committed cards. A pod whose card is unknown counts on each, and is on one at most.
+    """Over-committed cards. Pods with unknown cards do not count: they are booked on each, but hold at most one.
 
-    Memory of a nominated pod may still be held by its victims.
+    Nominated pods do not count either: their victims may still hold the memory.
     """
     records = [record for record in records if not record.nominated]
     booked: Counter[str] = Counter()

@@ -1,7 +1,7 @@
-"""Available amounts of rows without all pods below a priority: the upper bound of any preemption.
+"""Available amounts of rows without any pod below a priority: an upper bound of what preemption can provide.
 
-Pods are counted per row, and again when the row changes. So a node on which preemption cannot help is not searched pod
-by pod for every waiting pod.
+Pods are counted per row, and recounted when the row changes. So the scheduler does not search a node pod by pod for
+every waiting pod if preemption cannot help there.
 """
 
 from operator import attrgetter
@@ -18,20 +18,20 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.facts.namespace_memory import Priorities
 from scheduler.state.tables import Tables
 
-# On nodes with more cards, only sums are compared.
+# On nodes with more cards than this, only sums are compared.
 _MOST_CARDS: Final = 16
 _NONE: Final = -1
-# Gathering more of them takes longer than a step may.
+# Collecting more changes than this takes longer than one step may take.
 _MOST_CHANGES: Final = 4096
-# For all priorities together: eight priorities with 8,000 nodes.
+# For all priorities together: enough for eight priorities with 8,000 nodes.
 _MOST_BYTES: Final = 16 * 1024 * 1024
 
 
 class AvailableAfterPreemption:
-    """Available amounts for pods of one priority; read it while the tables are as such a pod sees them.
+    """Available amounts for pods of one priority. Read it only while the tables show the view of such a pod.
 
     available: int64[amounts, nodes]; CARD_UNITS: of the best card. free: int64[cards, nodes], units of each card that
-    can be allocated, -1 of others. empty: bool[cards, nodes], then held by no pod.
+    can be allocated, -1 for other cards. empty: bool[cards, nodes], True if no pod would hold the card.
     """
 
     def __init__(self, tables: Tables, priority: int) -> None:
@@ -43,7 +43,7 @@ class AvailableAfterPreemption:
 
     @property
     def capacity(self) -> int:
-        """Rows for which there is room."""
+        """Number of rows that fit."""
         return len(self._wide)
 
     @property
@@ -51,7 +51,7 @@ class AvailableAfterPreemption:
         return self.available.nbytes + self.free.nbytes + self.empty.nbytes + self._wide.nbytes
 
     def follow(self, most_pods: int) -> bool:
-        """Count changed rows, up to about `most_pods` pods; whether the count is complete."""
+        """Count changed rows, up to about `most_pods` pods. Return whether the count is complete."""
         self._note_changes()
         looked_at = 0
         while self._uncounted:
@@ -63,7 +63,10 @@ class AvailableAfterPreemption:
         return True
 
     def amounts(self, rows: RowArray) -> Int64Array:
-        """int64[amounts, rows]: available amounts, NOTHING without pods of lower priority. Counts those rows first."""
+        """int64[amounts, rows]: available amounts, after counting the rows.
+
+        NOTHING for rows without pods of lower priority.
+        """
         self._note_changes()
         for row in self._uncounted.intersection(rows.tolist()):
             self._uncounted.discard(row)
@@ -89,7 +92,7 @@ class AvailableAfterPreemption:
         )
 
     def serves(self, rows: Rows, request: GpuRequest) -> BoolArray:
-        """bool[rows]: enough cards may have the requested memory. For counted rows."""
+        """bool[rows]: True if enough cards may have the requested memory. rows: counted ones."""
         cards = self._tables.cards
         fits = self.free[:, rows] >= request.units_per_card
         if request.exclusive:
@@ -120,7 +123,7 @@ class AvailableAfterPreemption:
             self._uncounted.update(changed.rows)
         if self._uncounted:
             rows = np.fromiter(self._uncounted, dtype=np.intp, count=len(self._uncounted))
-            # Rows without pods of lower priority are never read.
+            # Rows without pods of lower priority are never read, so they are not counted.
             self._uncounted = set(rows[tables.fact(Priorities).lowest[rows] < self._priority].tolist())
 
     def _count(self, row: int) -> None:
@@ -165,7 +168,7 @@ class AvailableAfterPreemption:
 
 
 class AvailabilityByPriority:
-    """Available amounts for the priorities used last."""
+    """Available amounts for recently used priorities."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

@@ -1,8 +1,8 @@
 """Bookings: the columns that pods change, and the row of each pod. The inner part of the tables.
 
 a pod on a node, assumed or bound    in both: on record, and booked
-a nominated pod (`nominations`)      booked, while it is shown; not on record
-a pod that is lifted                 on record, and not booked: during a query, see `lift`, `leave_out`
+a nominated pod (`nominations`)      booked while it is shown; not on record
+a lifted pod                         on record, but not booked: during a query, see `lift`, `leave_out`
 """
 
 from collections.abc import Collection, Hashable, Iterator
@@ -27,29 +27,29 @@ from scheduler.state.volumes.volumes import Volumes
 
 
 class Terminating:
-    """Owned by the tables."""
+    """Pods on record that are terminating. Owned by the tables."""
 
     def __init__(self) -> None:
         self._records: dict[str, PodRecord] = {}
 
     def __iter__(self) -> Iterator[PodRecord]:
-        """Their records, the one that was noted first first."""
+        """Records of these pods, in the order in which they were noted."""
         return iter(self._records.values())
 
     def note(self, record: PodRecord) -> None:
-        """The pod is on record, as it was seen last."""
+        """Note a pod on record, as last seen."""
         if record.pod.terminating and record.written.units:
             self._records[record.pod.key.uid] = record
 
     def gone(self, uid: str) -> None:
-        """The pod is not on record."""
+        """Note that the pod is no longer on record."""
         self._records.pop(uid, None)
 
 
 class Known(Rowed):
     """The reading side of the tables, and data outside the columns. cluster_events: see `take_cluster_events`.
 
-    references: changes whenever objects change that pods refer to: claims, storage, namespaces, selectors.
+    references: changes whenever an object changes that pods refer to: claims, storage, namespaces, selectors.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Known(Rowed):
         self._pod_problems: dict[str, tuple[Pod, str]] = {}
 
     def is_assumed(self, uid: str) -> bool:
-        """Whether we placed the pod and the API server has not shown it yet."""
+        """Whether we placed the pod and the API server has not shown it there yet."""
         record = self._pods.get(uid)
         return record is not None and record.assumed
 
@@ -73,11 +73,11 @@ class Known(Rowed):
         return uid not in self._pods
 
     def record(self, uid: str) -> PodRecord | None:
-        """Record of a pod with a node; read only."""
+        """Record of a pod with a node; read-only."""
         return self._pods.get(uid)
 
     def records(self) -> Iterator[PodRecord]:
-        """Every pod with a node; read only."""
+        """Every pod with a node; read-only."""
         return iter(self._pods.values())
 
     def records_on(self, node: str) -> list[PodRecord]:
@@ -85,15 +85,15 @@ class Known(Rowed):
         return list(self._pods_on.get(node, {}).values())
 
     def node(self, name: str) -> Node:
-        """The node as it was seen last; KeyError when it is not there."""
+        """The node as last seen. Raises KeyError if it does not exist."""
         return self._nodes[name]
 
     def inventory(self, node: str) -> NodeInventory:
-        """Inventory of the node; KeyError if it does not exist."""
+        """Inventory of the node. Raises KeyError if the node does not exist."""
         return self._inventories[node]
 
     def take_pod_problems(self) -> list[tuple[Pod, str]]:
-        """Pods whose allocation cannot be followed on their node, with the reason: noted since the last call."""
+        """Pods whose allocation cannot be applied on their node, with the reason, noted since the last call."""
         found, self._pod_problems = list(self._pod_problems.values()), {}
         return found
 
@@ -103,7 +103,7 @@ class Known(Rowed):
         return found
 
     def set_selector(self, namespace: str, uid: str, selector: Expressions, *, of_service: bool) -> None:
-        """Set the selector of a Service or controller; () when it selects nothing, or is deleted."""
+        """Set the selector of a Service or controller; () if it selects nothing or is deleted."""
         known = self.default_selectors
         new = known.set_service(namespace, uid, selector) if of_service else known.set_controller(uid, selector)
         if new:
@@ -135,34 +135,34 @@ class Bookings(Known):
         self._nominated_on: dict[str, dict[str, PodRecord]] = {}
 
     def pods_on(self, row: int) -> int:
-        """How many pods are booked on a row, nominated ones too."""
+        """Number of pods booked on a row, including nominated ones."""
         return len(self._pods_on.get(self.names[row], ()))
 
     @property
     def any_nominated(self) -> bool:
-        """Whether `nominated_on` has any for some row."""
+        """Whether `nominated_on` returns any pod for some row."""
         return bool(self._nominated_on)
 
     def nominated(self) -> Iterator[tuple[int, Pod]]:
-        """(row, pod) of the nominated pods that are booked."""
+        """(row, pod) of each booked nominated pod."""
         for node, records in self._nominated_on.items():
             if (row := self.row_of.get(node)) is not None:
                 yield from ((row, record.pod) for record in records.values())
 
     def kept_on_cards(self) -> Iterator[tuple[int, Held]]:
-        """(row, cards) of the same, where they ask for cards."""
+        """(row, cards) of each booked nominated pod that requests cards."""
         for node, records in self._nominated_on.items():
             if (row := self.row_of.get(node)) is not None:
                 yield from ((row, record.held) for record in records.values() if record.held is not None)
 
     def nominated_on(self, row: int) -> Collection[PodRecord]:
-        """The nominated pods that are booked on a row."""
+        """Booked nominated pods of a row."""
         return self._nominated_on.get(self.names[row], {}).values()
 
     # Nominated pods, and what-if
 
     def show(self, record: PodRecord) -> None:
-        """Book a nominated pod. It frees nothing, so it wakes no pod."""
+        """Book a nominated pod. This frees nothing, so it wakes no pod."""
         record.read = self._facts.read(record.pod)
         for pods_on in (self._pods_on, self._nominated_on):
             pods_on.setdefault(record.node, {})[record.pod.key.uid] = record
@@ -171,7 +171,7 @@ class Bookings(Known):
             self._changed(row, self._book(record, row))
 
     def hide(self, record: PodRecord, *, for_good: bool) -> None:
-        """Undo `show`. for_good: its resources are available to all pods."""
+        """Undo `show`. for_good: the nomination has ended, so its resources are available to all pods."""
         uid = record.pod.key.uid
         for pods_on in (self._pods_on, self._nominated_on):
             others = pods_on[record.node]
@@ -191,14 +191,14 @@ class Bookings(Known):
             self._changed(row, kinds)
 
     def open_again(self, record: PodRecord) -> None:
-        """Drop a hidden nomination. The pod may be on record by now: there, or elsewhere."""
+        """Drop a hidden nomination. By now the pod may be on record, on this node or another one."""
         row, own = self.row_of.get(record.node), self._pods.get(record.pod.key.uid)
         if row is None:
             return
         if own is not None and own.node == record.node:
             self._opened(row, _BOOKINGS, record.pod.priority)
             return
-        # It may have excluded pods from other rows, too. No pod is ever booked twice.
+        # The nomination may have excluded pods from other rows, too. No pod is ever booked twice.
         booked = own if own is not None and own.node in self.row_of and not own.lifted else None
         if booked is not None:
             self.lift(booked)
@@ -208,7 +208,7 @@ class Bookings(Known):
             self.put_back(booked)
 
     def lift(self, record: PodRecord) -> None:
-        """Remove the pod's booking for a query. Records no change: `put_back` comes before anything else changes."""
+        """Remove the pod's booking for a query. Records no change: call `put_back` before anything else changes."""
         row = self.row_of[record.node]
         self._unbook(record, row)
         record.lifted = True
@@ -222,7 +222,7 @@ class Bookings(Known):
         self.cards.turned.clear()
 
     def leave_out(self, record: PodRecord) -> None:
-        """Lift a pod while others are placed before `bring_back`: cached results of the row are recomputed."""
+        """Lift a pod while others are placed, until `bring_back`. Cached results of the row are recomputed."""
         row = self.row_of[record.node]
         kinds = self._unbook(record, row)
         record.lifted = True
@@ -238,17 +238,17 @@ class Bookings(Known):
     # Facts
 
     def fact(self, kind: type[FactT], *arguments: Hashable) -> FactT:
-        """The fact of this kind and with these arguments, made at the first call; see `facts`."""
+        """The fact of this kind with these arguments, created by the first call; see `facts`."""
         fact = self._facts.made.get((kind, arguments))
         if fact is None:
             nominated = (record for records in self._nominated_on.values() for record in records.values())
             return self._facts.make(kind, arguments, self._nodes, chain(self._pods.values(), nominated))
         return fact  # type: ignore[return-value] # of that kind
 
-    # The parts of the verbs
+    # Helpers of the methods above
 
     def _book(self, record: PodRecord, row: int) -> int:
-        """Book into the columns. Returns bits of the changes."""
+        """Book into the columns. Return bits of the changes."""
         self._book_resources(record, row, 1)
         record.held = self._hold(record, row)
         return self._facts.book(record, row, 1) | booking_kinds(record)
@@ -262,7 +262,7 @@ class Bookings(Known):
         return kinds
 
     def _changed(self, row: int, kinds: int) -> None:
-        """`_opened` for changes that free nothing."""
+        """Like `_opened`, for changes that free nothing."""
         self.changes.note(row, kinds)
         while self.cards.turned:
             self.changes.note(self.cards.turned.pop(), _INVENTORY)
@@ -273,7 +273,7 @@ class Bookings(Known):
         return self.cards.hold(row, record.written, exclusive=record.exclusive, nominated=record.nominated)
 
     def _note_turned(self) -> None:
-        """Note cards of other nodes that became usable or unusable because of a shared UUID."""
+        """Note cards of other nodes that became usable or unusable because a UUID is shared."""
         while self.cards.turned:
             self._opened(self.cards.turned.pop(), _INVENTORY)
 
@@ -282,7 +282,7 @@ class Bookings(Known):
         self.resources.add(row, template.requests, (template.scoring_cpu_millis, template.scoring_memory_bytes), sign)
 
     def _opened(self, row: int, kinds: int, up_to: int = ANY_PRIORITY) -> None:
-        """up_to: as `ClusterEvents`."""
+        """up_to: see `ClusterEvents`."""
         self.changes.note(row, kinds)
         self.cluster_events.note(row, kinds, up_to)
         self.cluster_events.note_everywhere(ANY_DOMAIN if kinds & _DOMAINS else kinds & _SOME_DOMAINS)

@@ -1,4 +1,4 @@
-"""Changes per row and version, so that only rules that read a changed field run again, on those rows."""
+"""Changes per row and version, so that only rules that read a changed field run again, on the changed rows only."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.arrays import RowArray
 
 _LONGEST_LOG: Final = 65_536
-# Above and below the API server's range.
+# Outside the API server's range, above and below.
 ANY_PRIORITY: Final = 2**32
 _NO_PRIORITY: Final = -(2**32)
 
@@ -21,17 +21,17 @@ _NO_PRIORITY: Final = -(2**32)
 class Change(IntFlag):
     """Fields that a rule may read. A rule declares those that can alter its answer; a change names those altered.
 
-    EXISTENCE: the node came or went, which implicitly concerns every rule. LABELS to IMAGES are the node's own fields;
-    INVENTORY is its cards, and which of them can be allocated. FEATURES: features that its kubelet declares. IMAGES:
-    images on the node.
-    PODS: a pod came to the row, left it, or reads differently now. PORTS, CARDS: a pod with host ports, or with GPU
-    memory, did so. COMPANY: a pod that others may have affinity to. DOMAINS: rows other than the one that changed may
-    be open or closed now.
-    ATTACHMENTS: how many volumes the node attaches, or has attached apart from those of its pods; or a pod that came
-    has a volume attached there that others may share. Only by COMPANY and ATTACHMENTS can a new pod make room.
-    VOLUMES: a volume, or room for one, became available, on any row.
+    EXISTENCE: the node was added or deleted, which implicitly concerns every rule. LABELS to IMAGES: fields of the node
+    itself. INVENTORY: its cards, and which of them can be allocated. FEATURES: features that its kubelet declares.
+    IMAGES: images on the node.
+    PODS: a pod on the row came, left, or changed. PORTS, CARDS: so did a pod with host ports, or with GPU memory.
+    COMPANY: so did a pod that others may have affinity to. DOMAINS: rows other than the changed one may be open or
+    closed now.
+    ATTACHMENTS: the node's limits of attached volumes changed, or its attachments other than those of its pods; or a
+    pod came whose volume is attached there and may be shared. A new pod can make room only by COMPANY and ATTACHMENTS.
+    VOLUMES: a volume, or capacity for one, became available, on any row.
     REJECTIONS: its kubelet has rejected a pod, or a rejection has expired.
-    WORKLOAD: packing is measured there against newer requests.
+    WORKLOAD: the row's packing is measured against more recent requests.
     """
 
     EXISTENCE = auto()
@@ -58,7 +58,7 @@ class Change(IntFlag):
     ANY = NODE | BOOKINGS | DOMAINS | ATTACHMENTS | VOLUMES | REJECTIONS | WORKLOAD
 
 
-# Next to the bits of Change, so that an opened domain wakes only the pods that wait for it.
+# In the same number as the bits of Change, so that an opened domain wakes only the pods that wait for it.
 _FIRST_DOMAIN_BIT: Final = 18
 _DOMAIN_BITS: Final = 44
 ANY_DOMAIN: Final = int(Change.DOMAINS) | (((1 << _DOMAIN_BITS) - 1) << _FIRST_DOMAIN_BIT)
@@ -66,15 +66,15 @@ ANYTHING: Final = int(Change.ANY) | ANY_DOMAIN
 
 
 def domain_bit(number: int) -> int:
-    """Bit of a thing that opens and closes domains, such as a term of running pods; several share one.
+    """Bit of a thing that opens and closes domains, such as a term of running pods; several things share a bit.
 
-    A change names the opened domains, a class the ones that exclude it. Change.DOMAINS alone names neither.
+    A change names the opened domains; a class names those that exclude it. Change.DOMAINS alone names neither.
     """
     return 1 << (_FIRST_DOMAIN_BIT + number % _DOMAIN_BITS)
 
 
 class ChangedRows(NamedTuple):
-    """rows: distinct. kinds: the bits of every Change on any of them."""
+    """Changed rows. rows: distinct. kinds: bits of every Change on any of them."""
 
     rows: list[int]
     kinds: int
@@ -84,7 +84,7 @@ _NONE: Final = ChangedRows([], 0)
 
 
 class ChangeLog:
-    """Rows in the order of their changes. version: number of changes so far; read only."""
+    """Rows in the order of their changes. version: number of changes so far; read-only."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -94,11 +94,11 @@ class ChangeLog:
 
     @property
     def oldest(self) -> int:
-        """The first version for which `since` knows all later changes."""
+        """Oldest version from which `since` knows all later changes."""
         return self.version - len(self._rows)
 
     def note(self, row: int, kinds: int) -> None:
-        """One row changed. kinds: bits of Change, as a plain number: an IntFlag costs ten times as much."""
+        """Note a change of one row. kinds: bits of Change, as a plain number: an IntFlag costs ten times as much."""
         if len(self._rows) >= _LONGEST_LOG:
             del self._rows[: _LONGEST_LOG // 2]
             del self._kinds[: _LONGEST_LOG // 2]
@@ -130,10 +130,10 @@ class ChangeLog:
 class ClusterEvents:
     """Cluster events that may make waiting pods schedulable, until they are taken.
 
-    rows: row -> bits of Change. everywhere: bits for every row. claims: for all pods that use one of them. namespaces:
-    those whose pods may have other signatures now.
+    rows: row -> bits of Change. everywhere: bits for every row. claims: concern all pods that use one of them.
+    namespaces: their pods' signatures may have changed.
     up_to: row -> the highest priority of a pod for which evicting all pods of lower priority now frees more. When a pod
-    leaves, its own priority: a pod of higher priority could have evicted it before.
+    leaves, this is its own priority: a pod of higher priority could have evicted it before.
     """
 
     def __init__(self) -> None:
@@ -144,13 +144,13 @@ class ClusterEvents:
         self.namespaces: dict[str, None] = {}
 
     def note(self, row: int, kinds: int, up_to: int = ANY_PRIORITY) -> None:
-        """On one row."""
+        """Note an event on one row."""
         self.rows[row] = self.rows.get(row, 0) | kinds
         if up_to > self.up_to.get(row, _NO_PRIORITY):
             self.up_to[row] = up_to
 
     def note_everywhere(self, kinds: int) -> None:
-        """On any row."""
+        """Note an event on all rows."""
         self.everywhere |= kinds
 
     def note_claims(self, claims: Iterable[ClaimKey]) -> None:
@@ -158,7 +158,7 @@ class ClusterEvents:
         self.claims.update(dict.fromkeys(claims))
 
     def note_namespace(self, name: str) -> None:
-        """Note a namespace whose pods' signatures may have changed, for whatever reason they wait."""
+        """Note a namespace whose pods' signatures may have changed, whatever its pods wait for."""
         self.namespaces[name] = None
 
     def add(self, other: "ClusterEvents") -> None:

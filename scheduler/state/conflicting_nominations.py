@@ -1,7 +1,7 @@
-"""Nominated pods without which a pod of higher priority has to be decided, when there are many.
+"""Nominated pods without which a pod of higher priority must be decided, if there are many nominations.
 
-Deciding without all of them would be right, but costs a booking for each. Most make no difference: the pod lacks
-something on their rows even without them, mostly because their victims are still there, or has enough even with them.
+Deciding without any of them would be correct, but costs a booking for each. Most make no difference: the pod lacks
+something on their rows even without them, usually because their victims are still there, or has enough even with them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ _NATIVE: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 def conflicting_nominations(
     tables: Tables, pod: Pod, minimum: Int64Array, nominated: Sequence[PodRecord]
 ) -> list[PodRecord]:
-    """Nominations that may affect whether their rows take the pod. nominated: booked ones.
+    """Nominations that may affect whether their rows accept the pod. nominated: booked ones.
 
     minimum: int64[amounts], the pod's minimum request. The pod's rules read no other rows.
     """
@@ -42,12 +42,12 @@ def conflicting_nominations(
 
 
 def _enough(amounts: Int64Array, minimum: Int64Array) -> BoolArray:
-    """bool[rows]. amounts: int64[amounts, rows]."""
+    """bool[rows]: True if all amounts are sufficient. amounts: int64[amounts, rows]."""
     return np.asarray((amounts >= minimum[:, np.newaxis]).all(axis=0), dtype=np.bool_)
 
 
 def _held(records: Iterable[PodRecord]) -> list[list[int]]:
-    """[records][amounts]; of CARD_UNITS nothing."""
+    """[records][amounts]: amounts that each nominated pod occupies; 0 for CARD_UNITS."""
     kept: dict[tuple[Template, int], list[int]] = {}
     found = []
     for record in records:
@@ -61,7 +61,7 @@ def _held(records: Iterable[PodRecord]) -> list[list[int]]:
 
 
 def _most_on_a_card(tables: Tables, here: RowArray, at: RowArray, nominated: Sequence[PodRecord]) -> Int64Array:
-    """int64[rows]: maximum free units of a card without these pods, even if another pod holds it exclusively."""
+    """int64[rows]: maximum free units of a card without these pods, even if another pod holds the card exclusively."""
     stored = tables.cards.stored
     free = stored.units[:, here] - stored.taken[:, here]
     for place, record in zip(at.tolist(), nominated, strict=True):
@@ -76,5 +76,5 @@ def _asks_for_amounts_only(pod: Pod) -> bool:
 
 
 def _keeps_away(pod: Pod) -> bool:
-    """Whether it keeps others off other rows."""
+    """Whether the pod keeps other pods off other rows."""
     return bool(pod.template.anti_affinity.required_during_scheduling_ignored_during_execution)

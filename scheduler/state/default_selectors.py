@@ -9,7 +9,7 @@ from typing import Final
 from scheduler.state.columns.selectors import Expression, Expressions
 from scheduler.state.facts.label_index import LabelIndex
 
-# Per selector, with the values of all. Beyond the limit, the object counts as one without a selector.
+# Per selector, including all of its values. An object over the limit counts as one without a selector.
 MOST_TERMS: Final = 256
 
 
@@ -21,7 +21,7 @@ class DefaultSelectors:
         self._services: dict[str, _Services] = {}
 
     def set_controller(self, uid: str, selector: Expressions) -> bool:
-        """Set a controller's selector, () when it is deleted or selects nothing. Returns whether it changed."""
+        """Set a controller's selector; () if it is deleted or selects nothing. Returns whether the selector changed."""
         if self._of_controller.get(uid, ()) == selector:
             return False
         if selector:
@@ -31,7 +31,7 @@ class DefaultSelectors:
         return True
 
     def set_service(self, namespace: str, uid: str, selector: Expressions) -> bool:
-        """Set a Service's selector. Returns whether it changed."""
+        """Set a Service's selector. Returns whether the selector changed."""
         services = self._services.setdefault(namespace, _Services())
         changed = services.set(uid, selector)
         if not services.slot_of:
@@ -39,7 +39,10 @@ class DefaultSelectors:
         return changed
 
     def of(self, namespace: str, labels: Mapping[str, str], controller_uid: str) -> Expressions:
-        """Selector of the pods to spread a pod with these labels with; () for none. controller_uid: "" for none."""
+        """Selector of the pods with which default spreading spreads such a pod; () for none.
+
+        controller_uid: "" without a controller.
+        """
         services = self._services.get(namespace)
         found = () if services is None else services.matching(labels)
         of_controller = self._of_controller.get(controller_uid)
@@ -72,7 +75,7 @@ class _Services:
         return True
 
     def matching(self, labels: Mapping[str, str]) -> Expressions:
-        """Distinct requirements of the Services that select a pod, in a fixed order: all are labels of the pod."""
+        """Distinct requirements of the Services that select a pod, in a fixed order. All are labels of the pod."""
         asked: dict[str, Expression] = {}
         for slot in self._index.matches(labels).tolist():
             asked.update((expression.key, expression) for expression in self._selectors[slot])
@@ -80,5 +83,5 @@ class _Services:
 
 
 def size_of(selector: Expressions) -> int:
-    """Size for comparison with MOST_TERMS."""
+    """Size that is compared with MOST_TERMS."""
     return sum(1 + len(expression.values) for expression in selector)

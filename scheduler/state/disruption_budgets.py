@@ -14,18 +14,19 @@ from scheduler.pods.pod import Pod
 from scheduler.state.columns.selectors import Expressions, match, of_label_selector
 from scheduler.state.pod_record import PodRecord
 
-# Per namespace: each of its pods is compared with each of them.
+# Per namespace: each pod is compared with each budget of its namespace.
 MOST_BUDGETS: Final = 64
-# Over all selectors of a namespace: 128 pods of a node that match them all take 5 ms. Mostly a selector has one or two.
+# Over all selectors of a namespace: comparing 128 pods of a node that match all of them takes 5 ms. A selector usually
+# has one or two.
 MOST_REQUIREMENTS: Final = 256
-# Per selector: all of them are kept.
+# Per selector: all values are kept.
 MOST_VALUES: Final = 1024
-# For the budgets that match a pod: some ten thousand pods.
+# For the cached budgets of pods: enough for some ten thousand pods.
 _KEPT_BYTES: Final = 4_000_000
 
 
 class _Budget(msgspec.Struct, frozen=True):
-    """counted, going: names of pods whose end its status already counts, and of our victims since then."""
+    """One budget. counted: names of pods whose eviction its status already counts. going: our victims since then."""
 
     name: str
     selector: Expressions
@@ -35,10 +36,10 @@ class _Budget(msgspec.Struct, frozen=True):
 
 
 class _LeftOut:
-    """Budgets of one namespace that wait for room, in order of arrival.
+    """Budgets of one namespace that wait for capacity, in order of arrival.
 
-    As bytes: a namespace may have thousands, and none is used before it is read. By the length of the selector: the
-    shortest is read first, and if it has no room, none has.
+    Stored as bytes: a namespace may have thousands, and none is used before it is read. Grouped by the length of the
+    selector: the shortest is read first; if it does not fit, none does.
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,7 @@ class _LeftOut:
                 del self._of_length[length]
 
     def first(self, most: int) -> objects.PodDisruptionBudget | None:
-        """The first one with at most this many requirements, or None."""
+        """The first budget whose selector has at most `most` requirements; None if there is none."""
         length = min(self._of_length, default=most + 1)
         if length > most:
             return None
@@ -70,14 +71,17 @@ class _LeftOut:
 
 
 class _Budgets(msgspec.Struct):
-    """Budgets of one namespace. selectors: the version of the last change of a selector. left_out: not read yet."""
+    """Budgets of one namespace. selectors: version of the last change of a selector. left_out: budgets not read yet."""
 
     by_name: dict[str, _Budget] = msgspec.field(default_factory=dict)
     selectors: int = 0
     left_out: _LeftOut = msgspec.field(default_factory=_LeftOut)
 
     def room(self, besides: str = "") -> int:
-        """Maximum requirements of the next budget; -1 if no further one is read. besides: one that does not count."""
+        """Maximum requirements of the next budget; -1 if no more budgets are read.
+
+        besides: name of a budget that does not count.
+        """
         others = [len(one.selector) for one in self.by_name.values() if one.name != besides]
         return MOST_REQUIREMENTS - sum(others) if len(others) < MOST_BUDGETS else -1
 
@@ -91,14 +95,14 @@ class _Matching(msgspec.Struct, frozen=True):
 
 
 def _size(kept: _Matching) -> int:
-    """Bytes, with its cache entry; labels and names belong to other objects."""
+    """Size in bytes, including its cache entry; labels and names belong to other objects."""
     return 320 + 8 * len(kept.names)
 
 
 class DisruptionBudgets:
     """Budgets that protect a pod, by namespace. Owned by the event loop.
 
-    listed: whether all are known. version: moves when one changes.
+    listed: whether all budgets are known. version: changes when a budget does.
     """
 
     def __init__(self) -> None:
@@ -110,7 +114,7 @@ class DisruptionBudgets:
     def set(self, budget: objects.PodDisruptionBudget) -> str:
         """Add or replace a budget. Returns why it protects no pod although it selects some, or "".
 
-        A budget without room is read as soon as others of its namespace have left enough.
+        A budget that does not fit is read as soon as others of its namespace have freed enough capacity.
         """
         meta = budget.metadata
         selector = of_label_selector(budget.spec.selector)
@@ -161,10 +165,10 @@ class DisruptionBudgets:
     def split(
         self, records: Iterable[PodRecord], *, with_refused: bool = True
     ) -> tuple[list[PodRecord], list[PodRecord]]:
-        """(pods that cannot all be evicted, the others), each in order. records: the first are spared last.
+        """(pods that cannot all be evicted, the others), each in order. records: the first pods are spared last.
 
-        with_refused: pods whose eviction the API server denied count among the first: another attempt would hardly
-        succeed.
+        with_refused: also put pods whose eviction the API server denied into the first list: another attempt would
+        hardly succeed.
         """
         left: dict[tuple[str, str], int] = {}
         violating: list[PodRecord] = []
@@ -179,10 +183,10 @@ class DisruptionBudgets:
         return violating, others
 
     def let_go(self, records: Iterable[PodRecord]) -> bool:
-        """Whether the API server would evict all of them, one at a time.
+        """Whether the API server would evict all of the pods, one at a time.
 
-        It evicts no pod of several budgets, whatever they allow; and here an empty selector selects all pods. Source:
-        kube-apiserver 1.36, registry/core/pod/storage/eviction.go, Create and getPodDisruptionBudgets.
+        It evicts no pod that several budgets match, whatever they allow. For evictions, an empty selector selects all
+        pods. Source: kube-apiserver 1.36, registry/core/pod/storage/eviction.go, Create and getPodDisruptionBudgets.
         """
         left: dict[tuple[str, str], int] = {}
         for record in records:
@@ -204,7 +208,7 @@ class DisruptionBudgets:
                 self.version += 1
 
     def spare(self, pods: Iterable[Pod]) -> None:
-        """Note victims that stay after all."""
+        """Note victims that will not be evicted after all."""
         for pod in pods:
             for budget in self._budgets.get(pod.key.namespace, _Budgets()).by_name.values():
                 if pod.key.name in budget.going:
@@ -212,7 +216,10 @@ class DisruptionBudgets:
                     self.version += 1
 
     def _of(self, pod: Pod) -> Iterable[_Budget]:
-        """Budgets for a preemption: in 1.36, empty selectors match nothing, and no selector a pod without labels."""
+        """Budgets that count for a preemption.
+
+        In 1.36, an empty selector matches nothing, and no selector matches a pod without labels.
+        """
         if not pod.labels or pod.key.namespace not in self._budgets:
             return ()
         name = pod.key.name
@@ -243,7 +250,7 @@ def _too_long(selector: Expressions) -> str:
 
 
 def _without_room(own: _Budgets, name: str, selector: Expressions) -> str:
-    """Why a budget is not read now, or ""."""
+    """Why a budget does not fit now, or ""."""
     room = own.room(name)
     if room < 0:
         return f"its namespace has more than the {MOST_BUDGETS} PodDisruptionBudgets that are read at a time"

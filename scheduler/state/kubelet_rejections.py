@@ -1,8 +1,8 @@
-"""Nodes whose kubelet has rejected a pod at admission; pods like it avoid them for a while.
+"""Nodes whose kubelet has rejected a pod at admission; similar pods avoid them for a while.
 
-A controller creates another pod at once, and a deterministic scheduler would send each one to the same node. A node is
-left out for 10 s, twice as long after each further rejection up to 5 minutes, until a new such pod runs there. Pods
-learn about other nodes one at a time.
+A controller replaces the pod at once, and a deterministic scheduler would send each replacement to the same node. So a
+node is left out for 10 s, and twice as long after each further rejection, up to 5 minutes, until a new such pod runs
+there. Pods learn about other nodes one at a time.
 """
 
 from collections import Counter
@@ -16,56 +16,59 @@ from scheduler.pods.pod import Pod, Template
 
 FIRST_S: Final = 10.0
 LONGEST_S: Final = 300.0
-# Nodes left out at a time, of all pods together: then those that would be the first to be used again are. Some 5 MB.
+# Nodes left out at a time, over all pods, about 5 MB. Beyond this, the nodes due first are used again early.
 MOST: Final = 16_384
 
 _MOST_REASONS: Final = 32
 _OTHER: Final = "other"
 
-# The namespace, because a pod's author can name any owner; the controller; the name, without one; the requests.
+# Namespace, because a pod's author can name any owner; controller; name if it has no controller; requests.
 Likeness: TypeAlias = tuple[str, str, str, Template]
 
 
 class _Seen(NamedTuple):
-    """The last rejection by a node. lasts_s: for how long, until_s: until when it was left out for that."""
+    """The last rejection by a node. lasts_s: how long the node was then left out; until_s: until when."""
 
     lasts_s: float
     until_s: float
 
 
 def likeness(pod: Pod) -> Likeness:
-    """Equal for pods that a kubelet would answer alike."""
+    """Key that is equal for pods that a kubelet would treat alike."""
     return pod.key.namespace, pod.owner_uid, "" if pod.owner_uid else pod.key.name, pod.template
 
 
 class RejectionLog:
-    """Owned by the event loop. Times are monotonic seconds. counted: rejections so far, by reason; read only."""
+    """Rejections by kubelets. counted: number of rejections by reason; read-only.
+
+    Owned by the event loop. Times are monotonic seconds.
+    """
 
     def __init__(self, changed: Callable[[str], None], opened: Callable[[str], None]) -> None:
-        """changed: called with a node that is left out for some pods; opened: with one that no longer is."""
+        """changed: called with a node that is now left out for some pods. opened: called when it no longer is."""
         self._changed = changed
         self._opened = opened
-        # By likeness and node: the reason.
+        # By likeness and node: the kubelet's reason.
         self._reasons: dict[Likeness, dict[str, str]] = {}
-        # Every `_Seen.until_s` of those, and stale ones.
+        # Every `_Seen.until_s` of these nodes, including stale ones.
         self._ends: list[tuple[float, int, Likeness, str]] = []
         self._seen: LRUCache[tuple[Likeness, str], _Seen] = LRUCache(MOST)
         self._noted = 0
         self.counted: Counter[str] = Counter()
 
     def reasons(self, pod: Pod) -> Mapping[str, str]:
-        """Nodes that are left out for the pod, and the kubelet's reason."""
+        """Nodes that are left out for the pod, with the kubelet's reason."""
         return self._reasons.get(likeness(pod), _NONE) if self._reasons else _NONE
 
     def note(self, pod: Pod, reason: str, now_s: float) -> float:
-        """The kubelet of its node has rejected the pod. Returns for how many seconds pods like it go elsewhere."""
+        """Note that the node's kubelet has rejected the pod. Returns how many seconds similar pods avoid the node."""
         like, node = likeness(pod), pod.node_name
         self._noted += 1
         known = reason in self.counted or len(self.counted) < _MOST_REASONS
         self.counted[reason if known else _OTHER] += 1
         before = self._seen.get((like, node))
         if before is not None and node in self._reasons.get(like, _NONE):
-            # A pod that was already on its way there: the same failure.
+            # This pod was already on its way there: it is the same failure.
             return max(0.0, before.until_s - now_s)
         again = before is not None and now_s < before.until_s + LONGEST_S
         lasts_s = min(2 * before.lasts_s, LONGEST_S) if before is not None and again else FIRST_S
@@ -78,7 +81,7 @@ class RejectionLog:
         return lasts_s
 
     def started(self, pod: Pod) -> None:
-        """The pod has begun to run on its node: pods like it can."""
+        """Note that the pod has started on its node, so similar pods can start there too."""
         if not self._seen:
             return
         like, node = likeness(pod), pod.node_name
@@ -91,13 +94,13 @@ class RejectionLog:
             self._end()
 
     def next_s(self) -> float | None:
-        """When `expire` has something to do, None for never; it may turn out to be nothing."""
+        """Time of the next `expire`, which may find nothing to do; None for never."""
         return self._ends[0][0] if self._ends else None
 
     def _end(self) -> None:
         until_s, _, like, node = heappop(self._ends)
         seen = self._seen.get((like, node))
-        # Otherwise another pod was rejected since.
+        # Otherwise another pod has been rejected since.
         if seen is None or seen.until_s <= until_s:
             self._use_again(like, node)
 

@@ -1,6 +1,6 @@
 """The ledger computed from scratch: bookings as a function of nodes and live pods.
 
-Pure and slow on purpose: no columns, no increments. The audit and the tests compare the tables with it.
+Pure and deliberately slow: no columns, no increments. The audit and the tests compare the tables with it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,10 +20,10 @@ from scheduler.state.tables import Tables
 
 @dataclass(slots=True)
 class NodeLedger:
-    """One node. free: card UUID -> units left, negative when over-committed; lost cards among them.
+    """Ledger of one node. free: card UUID -> available units, including lost cards; negative if over-committed.
 
-    holders: card UUID -> live pods on it. counted: asks that the kubelet's total still covers.
-    requested: every other resource, zero amounts left out.
+    holders: card UUID -> number of live pods on it. counted: requested units that the kubelet's total covers.
+    requested: every other resource, without zero amounts.
     """
 
     free: dict[str, int] = field(default_factory=dict)
@@ -41,10 +41,10 @@ def recompute(
     *,
     nominated: Iterable[tuple[Pod, str, WrittenAllocation]] = (),
 ) -> dict[str, NodeLedger]:
-    """Node name -> free amounts, less its live pods.
+    """Node name -> its ledger, computed from its live pods.
 
-    pods: (pod, node, its first written allocation); None if its annotations have it. nominated: the same for nominated
-    pods.
+    pods: (pod, node, its first written allocation; None to read it from the annotations). nominated: the same for
+    nominated pods.
     """
     announced = {node.metadata.name: read_inventory(node, resources, memory_unit_mib) for node in nodes}
     return of_announced(announced, pods, nominated)
@@ -55,7 +55,7 @@ def of_announced(
     pods: Iterable[tuple[Pod, str, WrittenAllocation | None]],
     nominated: Iterable[tuple[Pod, str, WrittenAllocation]] = (),
 ) -> dict[str, NodeLedger]:
-    """`recompute` for nodes whose inventories have been read: by name."""
+    """Like `recompute`, for nodes whose inventories have already been read; by node name."""
     ledger = {name: of_node(cards, ()) for name, cards in announced.items()}
     for pod, node, written in pods:
         if node in ledger:
@@ -88,7 +88,7 @@ def of_tables(tables: Tables) -> dict[str, NodeLedger]:
 
 
 def of_row(tables: Tables, row: int) -> NodeLedger:
-    """One node, read from the columns."""
+    """Ledger of one node, read from the columns."""
     entry, cards = NodeLedger(), tables.cards
     for number, slot in enumerate(cards.slots[row]):
         uuid = slot.card.uuid
@@ -107,7 +107,7 @@ def of_row(tables: Tables, row: int) -> NodeLedger:
 def _keep(
     entry: NodeLedger, announced: NodeInventory, pod: Pod, written: WrittenAllocation, *, exclusive: bool
 ) -> None:
-    """The kubelet does not count a pod that is only nominated."""
+    """Book a nominated pod, which the kubelet does not count."""
     counted = entry.counted
     _book(entry, announced, pod, written, exclusive=exclusive)
     entry.counted = counted

@@ -1,4 +1,4 @@
-"""Minimum request of a class of waiting pods: a row that lacks some of it surely cannot take them."""
+"""Minimum request of a class of waiting pods: a row that lacks any part of it cannot take them."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -12,13 +12,13 @@ from scheduler.state.amounts import ANY_BIT, BITS, NOTHING, Amount, model_bit, r
 from scheduler.state.cards.node_inventory import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int64Array
 
-# With more rows, too many others share their bits.
+# With more rows than this, too many other rows share their bits.
 _MOST_ROWS: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimumRequest:
-    """amounts: int64[amounts], the minimum of each that must be available.
+    """Minimum request. amounts: int64[amounts], the minimum of each amount that must be available.
 
     cards: number of cards with Amount.CARD_UNITS each, 0 if that amount is sufficient. exclusive: held by no pod.
     models, uuids: bits of the acceptable cards. rows: bits of the rows that the node's own fields allow.
@@ -56,9 +56,9 @@ def _models(asked: Selection, model_code: dict[str, int]) -> int:
     if not asked:
         return ANY_BIT
     codes = accepted_codes(asked, model_code)[: 1 + len(model_code)].nonzero()[0]
-    # Codes beyond have the last bit, as those have that come later.
+    # Codes beyond the last bit share it, as codes of later models do.
     seen = reduce(or_, map(model_bit, codes[:BITS].tolist()), 0)
-    # Any model may be announced later; their codes go up from 1.
+    # Any model may be announced later; codes ascend from 1.
     return seen | (ANY_BIT << min(1 + len(model_code), BITS - 1))
 
 

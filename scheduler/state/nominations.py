@@ -6,11 +6,11 @@
 
 A pod with victims, or one that another scheduler nominated, counts on its node for pods of equal or lower priority. A
 pod of higher priority, and the pod itself, see the node without it. The tables show one such view at a time. Pods are
-decided by priority, so the view moves by few nominations from one pod to the next. If many would have to move for a pod
-of higher priority, only the conflicting ones do. The others hold no more than the pod lacks in any case
+decided by priority, so the view changes by few nominations from one pod to the next. If many would have to change for a
+pod of higher priority, only the conflicting ones do. The others hold no more than the pod lacks in any case
 (docs/develop/decisions/0034), and preemption takes them out row by row.
-kube-scheduler filters twice, with and without the nominated pods of a node, because a rule may accept a pod because of
-one that has not arrived (`RunFilterPluginsWithNominatedPods`). Here such rules ignore nominated pods
+kube-scheduler filters twice, with and without the nominated pods of a node: otherwise a rule might accept a pod because
+of a nominated one that has not arrived (`RunFilterPluginsWithNominatedPods`). Here such rules ignore nominated pods
 (docs/develop/decisions/0034).
 Owned by the event loop. No method awaits, so each one is atomic.
 """
@@ -32,10 +32,10 @@ from scheduler.state.conflicting_nominations import conflicting_nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
-# Further nominations are ignored: every decision for a pod of another priority may have to move them all.
+# Further nominations are ignored: every decision for a pod of another priority may have to change the view of all.
 MOST_NOMINATIONS: Final = 1024
 _MOST_IN_TURN: Final = 16
-# A millisecond.
+# Takes a millisecond.
 MOST_MOVED: Final = 64
 
 
@@ -44,10 +44,11 @@ def _nobody_knows(_pod: Pod) -> None:
 
 
 class Nomination(msgspec.Struct, eq=False, kw_only=True):
-    """Nomination of one pod. record: its booking. victims: uids of the pods that must leave first.
+    """Nomination of one pod. record: its booking. victims: UIDs of the pods that must leave first.
 
-    waited_s: its waiting time when its place was reserved without victims; None for a nomination with victims.
-    decided: by us, so that the pod's status follows; otherwise by its status alone. shown: whether it is booked now.
+    waited_s: how long the pod had waited when it got a reservation (a nomination without victims); None with victims.
+    decided: True if this scheduler decided it, so that the pod's status follows; False if it comes from the status.
+    shown: whether it is booked now.
     """
 
     record: PodRecord
@@ -66,7 +67,7 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def reserved(self) -> bool:
-        """Whether it waits there until pods leave by themselves, see `scheduler.core.reservations`."""
+        """Whether it is a reservation: the pod waits for pods to leave, see `scheduler.core.reservations`."""
         return self.waited_s is not None
 
     @property
@@ -76,15 +77,15 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def order(self) -> tuple[int, str]:
-        """By priority; ties by uid."""
+        """Sort key: priority, then UID."""
         return self.pod.priority, self.pod.key.uid
 
 
 class Nominations:
-    """Nominations by uid of the pod. version: moves when one is added or removed.
+    """Nominations by UID of the pod. version: changes when a nomination is added or removed.
 
-    views: how many of the noted changes only switch views; read only. reserved: by priority, the one reservation of a
-    pod that waits there for pods to leave. Read only.
+    views: number of noted changes that only switch views; read-only. reserved: the one reservation at each priority;
+    read-only.
     """
 
     def __init__(
@@ -94,27 +95,27 @@ class Nominations:
         least_of_row: Callable[[Pod], Int64Array | None] = _nobody_knows,
         most_moved: int = MOST_MOVED,
     ) -> None:
-        """Empty.
+        """No nominations.
 
-        least_of_row: int64[amounts], a pod's minimum request; None when its rules read other rows, too. most_moved: for
-        a pod of higher priority this many are taken out, whether they conflict or not; may be set.
+        least_of_row: int64[amounts], a pod's minimum request; None if its rules read other rows, too. most_moved: for a
+        pod of higher priority, up to this many nominations are hidden, whether they conflict or not; may be set.
         """
         self._tables = tables
         self._least_of_row = least_of_row
         self.most_moved = most_moved
-        # The last view: nothing has changed since, and the pod requests the same.
+        # The last view; used again if nothing has changed since and the pod requests the same.
         self._looked: Hashable = None
         self._hidden: dict[str, Nomination] = {}
         self.version = 0
         self.views = 0
         self.reserved: dict[int, Nomination] = {}
         self._kept: dict[str, Nomination] = {}
-        self._waits_for: dict[str, set[str]] = {}  # uid of a victim -> uids of the pods that it goes for
+        self._waits_for: dict[str, set[str]] = {}  # UID of a victim -> UIDs of the pods for which it is evicted
         self._on: dict[str, dict[str, Nomination]] = {}
         self._order: list[tuple[int, str]] = []
-        # Uids of pods that name a node which does not exist, or did not when they came.
+        # UIDs of pods whose nominated node does not exist, or did not exist when the nomination came.
         self._nowhere: OrderedDict[str, None] = OrderedDict()
-        # By priority and namespace: uids, the latest last.
+        # By priority and namespace: UIDs, latest last.
         self._of_priority: dict[int, dict[str, dict[str, None]]] = {}
         # Priority of the pod whose view the tables show: nominations of at least this priority are booked.
         self._priority: float = -inf
@@ -128,14 +129,15 @@ class Nominations:
         return len(self._kept) >= MOST_NOMINATIONS
 
     def full_for(self, pod: Pod) -> bool:
-        """Whether there is no room for the pod's nomination, and no other can be dropped for it."""
+        """Whether no nomination can be added for the pod, even by dropping another one."""
         return self.full and self.gives_way_to(pod) is None
 
     def gives_way_to(self, pod: Pod) -> Nomination | None:
-        """The nomination to drop for the pod when there is no room; None without any.
+        """The nomination to drop for the pod if the limit is reached; None if there is none.
 
-        First one on a node that does not exist. Then, of the lowest priority, the latest of the namespace with most of
-        those: for a pod of higher priority, or of the same if its namespace has still fewer.
+        First choice: a nomination to a node that does not exist. Otherwise, of the lowest priority, the latest
+        nomination of the namespace with most of them: for a pod of higher priority, or of the same priority if its
+        namespace would still have fewer.
         """
         if (nowhere := self._first_nowhere()) is not None:
             return nowhere
@@ -152,19 +154,19 @@ class Nominations:
         return self._kept.get(uid)
 
     def on(self, node: str) -> list[Nomination]:
-        """Nominations on a node."""
+        """Nominations to a node."""
         return list(self._on.get(node, {}).values())
 
     def by_node(self, *, without: str) -> Iterator[tuple[str, int]]:
-        """(node, number of its nominations). without: uid of the pod whose own does not count."""
+        """(node, number of its nominations). without: UID of a pod whose own nomination does not count."""
         return ((node, len(here) - (without in here)) for node, here in self._on.items())
 
     def goes(self, uid: str) -> bool:
-        """Whether the pod is to go for one that waits."""
+        """Whether the pod is a victim of a nominated pod."""
         return bool(self._waits_for.get(uid))
 
     def shown(self, pod: Pod) -> None:
-        """Note the nomination in a pod's status; our own decisions win, because the status follows them late."""
+        """Note the nomination in a pod's status. Our own decisions win, because the status lags behind them."""
         kept, said = self.of(pod.key.uid), pod.nominated_node
         if kept is not None and (kept.decided or kept.node == said):
             return
@@ -182,10 +184,10 @@ class Nominations:
         *,
         waited_s: float | None = None,
     ) -> Nomination | None:
-        """Nominate the pod to a node, replacing its earlier nomination. None if there are too many.
+        """Nominate the pod to a node, replacing its earlier nomination. None if there are too many nominations.
 
-        shares: its cards, as we have decided; None if only its status names the node. victims: uids of pods to evict
-        first. waited_s: as in Nomination; no other place is then reserved at its priority.
+        shares: its cards, if we have decided; None if only its status names the node. victims: UIDs of pods to evict
+        first. waited_s: see Nomination; this pod then has the only reservation at its priority.
         """
         self.remove(pod.key.uid)
         if self.full:
@@ -218,7 +220,7 @@ class Nominations:
         return kept
 
     def remove(self, uid: str) -> Nomination | None:
-        """Remove the nomination, and return it."""
+        """Remove the nomination and return it."""
         kept = self._kept.pop(uid, None)
         if kept is None:
             return None
@@ -242,7 +244,7 @@ class Nominations:
         if kept.shown:
             self._tables.hide(kept.record, for_good=True)
         else:
-            # It is not booked now, because the pod decided last did not see it; others did.
+            # It is not booked now, because the pod decided last did not see it; other pods did see it.
             self._tables.open_again(kept.record)
         return kept
 
@@ -252,9 +254,9 @@ class Nominations:
         return [kept.pod for kept in waiting if self._is_free(kept)]
 
     def in_turn(self, node: str) -> tuple[list[Pod], list[Pod]]:
-        """Some pods nominated to the node, round-robin: (those without remaining victims, the others).
+        """Some pods nominated to the node, round-robin: (pods without remaining victims, the others).
 
-        Others may fit before their victims leave. Reservations are left out: there, many pods may leave.
+        The others may fit before their victims leave. Reservations are left out, because many pods may leave there.
         """
         here, free, others = self._on.get(node, {}), list[Pod](), list[Pod]()
         for kept in here.values():
@@ -274,7 +276,7 @@ class Nominations:
 
     @contextmanager
     def seen_by(self, pod: Pod) -> Iterator[None]:
-        """The tables as they are for this pod."""
+        """Show the tables as this pod sees them, for the `with` block."""
         self._see(pod)
         own = self._kept.get(pod.key.uid)
         if own is not None:

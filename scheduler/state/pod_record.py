@@ -17,7 +17,7 @@ _CARDS: Final = int(Change.CARDS)
 
 
 class PodRecord(msgspec.Struct, eq=False, kw_only=True):
-    """One pod on one node. held: None until the node exists. read: value of each fact, in their order.
+    """One pod on one node. held: None until the node exists. read: value for each fact, in the order of the facts.
 
     pod: as last seen. written, exclusive: as first read, which is what is booked.
     rivals: (our choice, the shown allocation) while it is unknown which one is valid. confirmed: the API server has
@@ -42,13 +42,13 @@ class PodRecord(msgspec.Struct, eq=False, kw_only=True):
     undeletable: bool = False
 
     def shows_what_was_sent(self, pod: Pod) -> bool:
-        """Whether the pod as seen now carries every annotation of our Binding, and its original requests."""
+        """Whether the pod as seen now has every annotation of our Binding and its original requests."""
         sent = self.sent
         return bool(sent) and pod.template is self.pod.template and sent.items() <= pod.annotations.items()
 
 
 def booking_kinds(record: PodRecord) -> int:
-    """Bits of the changes when a pod comes or goes, regardless of facts."""
+    """Bits of the changes when a pod comes or goes, except those of facts."""
     return _PODS | _CARDS if record.written.units else _PODS
 
 

@@ -1,4 +1,4 @@
-"""The cluster as columns, and which pod is on which node and cards, as far as we know.
+"""The cluster as columns, and the known node and cards of each pod.
 
     absent --assume--> ASSUMED --add--> BOUND --remove--> absent
        ^                  |               ^
@@ -7,9 +7,9 @@
 ASSUMED: we chose the node; the API server has not shown the pod there yet. It never expires.
 BOUND:   a watch event showed the pod on the node, which wins over what we assumed.
 The first allocation read of a pod stays for its lifetime: an edited annotation moves no memory. If an ASSUMED pod is
-shown with another allocation than ours, it was edited or bound by someone else: it counts on every card until its
-Binding is answered (`confirm`, `forget`).
-A pod may be seen before its node: it is booked when the node comes.
+shown with an allocation other than ours, somebody else edited or bound it: it counts on every card until its Binding is
+answered (`confirm`, `forget`).
+A pod may be seen before its node: it is booked when the node appears.
 A NOMINATED pod (`scheduler.state.nominations`) is booked like these, but is not on record.
 Owned by the event loop. No method awaits, so each one is atomic.
 """
@@ -53,14 +53,14 @@ _FEW_ROWS: Final = 32
 
 
 class Tables(Bookings):
-    """All columns. Plugins read; only the methods here change them."""
+    """All columns. Plugins read them; only the methods here change them."""
 
     def __init__(
         self, resources: ResourceNames, memory_unit_mib: int = 1024, requests_half_life_s: float = HALF_LIFE_S
     ) -> None:
-        """resources: the configured names. memory_unit_mib: a node with another unit takes no gpu pod.
+        """resources: the configured names. memory_unit_mib: a node with another unit takes no GPU pod.
 
-        requests_half_life_s: as RequestsSeen.
+        requests_half_life_s: see RequestsSeen.
         """
         self.resource_names = resources
         self._unit_mib = memory_unit_mib
@@ -79,8 +79,7 @@ class Tables(Bookings):
     def upsert_node(self, node: Node) -> str:
         """Add or replace a node. Returns the error of its inventory, "" for none.
 
-        Raises QuantityError for an invalid amount, with the tables unchanged. A node that reads the same changes
-        nothing.
+        Raises QuantityError for an invalid amount and leaves the tables unchanged. An unchanged node changes nothing.
         """
         node = self.images.shared(node)
         old = self._nodes.get(name := node.metadata.name)
@@ -112,7 +111,7 @@ class Tables(Bookings):
         return inventory.problem or self.cards.shared_problem(row, self.names)
 
     def remove_node(self, name: str) -> None:
-        """Remove the node; its pods stay on record until they are deleted, or it comes back."""
+        """Remove the node. Its pods stay on record until they are deleted or the node is added again."""
         row = self.row_of.get(name)
         if row is None:
             return
@@ -132,7 +131,7 @@ class Tables(Bookings):
         self._note_turned()
 
     def mark_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
-        """Cards, by index, that the legacy ConfigMap takes out of use; empty gives them back."""
+        """Set the cards, by index, that the legacy ConfigMap takes out of use; empty to use all of them again."""
         if indexes:
             self._marked_unhealthy[node] = indexes
         else:
@@ -143,7 +142,7 @@ class Tables(Bookings):
             self._note_turned()
 
     def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
-        """Set the labels of a namespace; None when it is deleted."""
+        """Set the labels of a namespace; None if it is deleted."""
         if self.namespaces.get(name) == labels:
             return
         if labels is None:
@@ -156,7 +155,7 @@ class Tables(Bookings):
         self.cluster_events.note_namespace(name)
 
     def change_volumes(self, change: Callable[[Volumes], None]) -> None:
-        """Apply a change of claims, volumes, storage classes or attachments."""
+        """Apply a change to claims, volumes, storage classes or attachments."""
         change(self.volumes)
         self.references += 1
         changes = self.volumes.take_changes()
@@ -185,10 +184,10 @@ class Tables(Bookings):
         sent: Mapping[str, str] = NOTHING_SENT,
         plan: VolumePlan | None = None,
     ) -> None:
-        """Place `pod` on `row` and these cards. TransitionError if it has a node already.
+        """Place `pod` on `row` and these cards. Raises TransitionError if it has a node already.
 
-        sent: the annotations of the Binding; a pod shown with all of them has our allocation. plan: volumes of its
-        claims, assumed until the Binding is answered, or released by `forget`.
+        sent: annotations of the Binding; a pod shown with all of them has our allocation. plan: volumes of its claims,
+        assumed until the Binding is answered, or released by `forget`.
         """
         if pod.key.uid in self._pods:
             raise TransitionError(f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none")
@@ -201,7 +200,7 @@ class Tables(Bookings):
             self.change_volumes(lambda volumes: volumes.assume(pod.key.uid, plan))
 
     def confirm(self, uid: str) -> None:
-        """The API server has answered that the pod is where we assumed it; no effect when it is not on record."""
+        """Note that the API server has confirmed the pod where we assumed it. No effect if the pod is not on record."""
         record = self._pods.get(uid)
         if record is None:
             return
@@ -211,7 +210,7 @@ class Tables(Bookings):
             self._decide(record, record.rivals[0])
 
     def forget(self, uid: str) -> None:
-        """Release an assumed pod that we did not place after all. TransitionError unless it is assumed."""
+        """Release an assumed pod that was not placed after all. Raises TransitionError unless it is assumed."""
         record = self._pods.get(uid)
         if record is None or not record.assumed:
             raise TransitionError(f"pod {uid} is {'absent' if record is None else 'bound'}; expected assumed")
@@ -246,10 +245,10 @@ class Tables(Bookings):
             self._leave(record)
         return record is not None
 
-    # The parts of the verbs
+    # Helpers of the methods above
 
     def _settle(self, uid: str) -> None:
-        """The pod's volumes are now as the API server shows them."""
+        """Treat the pod's volumes as the API server shows them."""
         if self.volumes.plan(uid) is not None:
             self.change_volumes(lambda volumes: volumes.settle(uid))
 
@@ -262,7 +261,7 @@ class Tables(Bookings):
         is_ours = record.shows_what_was_sent(pod)
         if not is_ours:
             shown = written_of(pod)
-            # The first shown allocation stays: an edit does not make another binding ours.
+            # The first shown allocation stays: an edit does not turn someone else's binding into ours.
             is_ours = same_decision(shown, ours) and (rivals is None or not rivals[1].decided)
         if is_ours:
             self._decide(record, ours)
@@ -324,7 +323,7 @@ class Tables(Bookings):
         self._facts.grow(capacity)
 
     def _rebook(self, name: str, row: int) -> None:
-        """Lay the cards of a node out again, and book its pods on them."""
+        """Lay out the cards of a node again, and book its pods on them."""
         records = self._pods_on.get(name, {}).values()
         for record in records:
             self._facts.book(record, row, -1, of_cards=True)
@@ -336,7 +335,7 @@ class Tables(Bookings):
                 self._pod_problems[record.pod.key.uid] = (record.pod, record.held.booked.problem)
 
     def _book_all(self, name: str, row: int, sign: int) -> int:
-        """Book or unbook all pods of a node, whose cards are booked already. Returns bits of the changes."""
+        """Book or unbook all pods of a node, whose cards are already booked. Returns bits of the changes."""
         kinds = 0
         for record in self._pods_on.get(name, {}).values():
             self._book_resources(record, row, sign)
@@ -382,7 +381,7 @@ class Tables(Bookings):
         self._note_turned()
 
     def _reread(self, record: PodRecord, pod: Pod) -> None:
-        """Move the bookings of a pod that reads differently now."""
+        """Move the bookings of a changed pod."""
         row = self.row_of.get(record.node)
         kinds = 0
         if record.pod.template is not pod.template:

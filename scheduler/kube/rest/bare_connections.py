@@ -1,8 +1,8 @@
 """A pool of bare HTTP/1.1 connections (http1.py) to one server.
 
-For the two requests of every pod, its Binding and its Event, and for all others that only the leader may send:
-leadership is checked just before the bytes are sent. A client for everything, such as aiohttp, makes headers,
-a URL, a body stream and timers for each request; here the common head is made once. Why:
+They carry the two requests of every pod, its Binding and its Event, and all other requests that only the leader may
+send: leadership is checked just before the bytes are sent. A general client, such as aiohttp, creates headers, a URL, a
+body stream and timers for each request; here the common head is built once. Why:
 docs/develop/decisions/0045-send-frequent-requests-over-bare-connections.md.
 """
 
@@ -25,16 +25,16 @@ from scheduler.kube.rest.client_config.credentials import Headers, sendable
 from scheduler.kube.rest.http1 import Http1Connection, HttpAnswer
 
 # Path of a request with its query, percent-encoded. A function is called just before the bytes are sent; if it raises,
-# none are.
+# nothing is sent.
 Path: TypeAlias = str | Callable[[], str]
 JSON: Final = "application/json"
 _VERBS: Final = {method: method.value.encode() for method in HTTPMethod}
-# Below the idle time-out of the API server (90 s) and of usual load balancers (60 s): a connection that the other side
-# has just closed turns a bind into one of unknown outcome.
+# Less than the idle time-out of the API server (90 s) and of common load balancers (60 s): if the peer has just closed
+# the connection, a bind has an unknown outcome.
 KEEP_ALIVE_S: Final = 45.0
-# Delay before the next address of the server is tried too, as in aiohttp.
+# Delay before the server's next address is tried in parallel, as in aiohttp.
 _NEXT_ADDRESS_AFTER_S: Final = 0.25
-# Silence before the first probe, silence between two (seconds), and how many go unanswered.
+# Seconds of silence before the first probe, seconds between probes, and number of unanswered probes.
 _TCP_KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
@@ -50,18 +50,18 @@ def new_socket(address: tuple[Any, ...]) -> socket.socket:
 
 
 class Connections:
-    """A bounded pool of connections to one server. The most recent one is used next, so that few stay open.
+    """A bounded pool of connections to one server. The most recently used one is next, so that few stay open.
 
-    After a change of the certificates of `to`, requests use only connections made with the new ones; older connections
+    After the certificates of `to` change, requests use only connections made with the new ones. Older connections
     close, busy ones after their answer.
 
-    Make it inside the event loop that uses it.
+    Create it inside the event loop that uses it.
     """
 
     def __init__(self, to: Connection, headers: Mapping[str, str], most: int) -> None:
         """to: without a proxy. headers: of every request, without Content-Type.
 
-        most: further requests wait for an answer to another.
+        most: maximum of connections; further requests wait until one is free.
         """
         url = urlsplit(to.url)
         self._to, self._encrypted = to, url.scheme == "https"
@@ -70,7 +70,7 @@ class Connections:
         self._server_name = (to.server_name or self._host) if self._encrypted else None
         self._root = url.path.encode()
         self._same = {"Host": url.netloc.rpartition("@")[2], **headers}
-        # Heads of one identity, by Content-Type.
+        # Heads for one identity, by Content-Type.
         self._identity: Headers = ()
         self._heads: dict[str, bytes] = {}
         self._free = asyncio.Semaphore(most)
@@ -90,11 +90,11 @@ class Connections:
         *,
         content_type: str = JSON,
     ) -> HttpAnswer:
-        """Send, and wait for the answer. OSError: no complete answer; the request may have been executed.
+        """Send the request, and wait for the answer. OSError: no complete answer; the request may have been executed.
 
-        path: see Path. identity: as `Credentials.identity`. until_s: monotonic seconds; nothing is sent after it, even
-        by a stopped process whose timers are late: TimeoutError. Cancelling the caller closes the connection: a late
-        answer is dropped.
+        path: see Path. identity: see `Credentials.identity`. until_s: monotonic seconds; nothing is sent after this
+        time, even by a stopped process whose timers are late; raises TimeoutError instead. Cancelling the caller closes
+        the connection, and a late answer is dropped.
         """
         if identity != self._identity:
             self._identity, self._heads = identity, {}
@@ -123,11 +123,11 @@ class Connections:
 
     @property
     def open(self) -> int:
-        """How many there are, idle ones among them."""
+        """Number of connections, including idle ones."""
         return len(self._open)
 
     def close(self) -> None:
-        """End every connection; requests under way raise OSError, and so does every later one."""
+        """Close every connection. Pending requests raise OSError, and so does every later one."""
         self._closed = True
         if self._ending is not None:
             self._ending.cancel()
@@ -137,7 +137,7 @@ class Connections:
     def _last_used(self) -> Http1Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            # After a pause of the whole process its timer may come too late.
+            # If the whole process was paused, the timer may fire too late.
             alive = connection.reusable and self._loop.time() < connection.idle_until_s
             if alive and connection.tls is self._tls:
                 return connection
@@ -154,13 +154,13 @@ class Connections:
             self._ending = self._loop.call_later(KEEP_ALIVE_S, self._end_idle)
 
     def _end_idle(self) -> None:
-        """Only occasionally, not with each request: a timer costs more than the connection."""
+        """Close expired idle connections. Called at intervals: a timer per request costs more than the connection."""
         while self._idle and self._idle[0].idle_until_s <= self._loop.time():
             self._idle.popleft().end()
         self._ending = self._loop.call_at(self._idle[0].idle_until_s, self._end_idle) if self._idle else None
 
     def _head(self, content_type: str) -> bytes:
-        """The head after the path, up to the length of the body."""
+        """The request head after the path, up to the length of the body."""
         headers = {**self._same, "Content-Type": content_type}
         lines = [f"{name}: {value}" for name, value in (*headers.items(), *self._identity)]
         if not all(map(sendable, lines)):
@@ -173,7 +173,7 @@ class Connections:
         connected = await start_connection(
             addresses, happy_eyeballs_delay=_NEXT_ADDRESS_AFTER_S, loop=self._loop, socket_factory=new_socket
         )
-        # When it is aborted, undelivered data is dropped, not sent when the network is back.
+        # If the connection is aborted, undelivered data is dropped, not sent when the network is back.
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         tls = self._tls
         _, made = await self._loop.create_connection(
@@ -181,7 +181,7 @@ class Connections:
         )
         if self._closed:
             made.fail("the client is closed")
-        # Not before: a connection aborted during its creation never gets uvloop's connection_lost.
+        # Not earlier: for a connection aborted during its creation, uvloop never calls connection_lost.
         if made.reusable:
             self._open.add(made)
         return made

@@ -1,4 +1,4 @@
-"""`port.Cluster` with a real API server."""
+"""`port.Cluster` for a real API server."""
 
 import math
 import random
@@ -26,7 +26,7 @@ from scheduler.kube.versions import ServerVersion
 
 _PAGE: Final = 500
 _SCHEDULED: Final = "PodScheduled"
-# Written by the API server itself into a pod with a gate.
+# The API server itself writes this reason into a pod with a gate.
 _GATED: Final = "SchedulingGated"
 
 
@@ -53,7 +53,7 @@ _DECODER: Final = msgspec.json.Decoder(_Pod)
 
 
 async def last_scheduled(transport: Transport, scheduler_name: str, timeout_s: float) -> LastScheduled:
-    """See `port.Cluster.last_scheduled`. timeout_s: of each page."""
+    """See `port.Cluster.last_scheduled`. timeout_s: per page."""
     selector = quote(f"spec.schedulerName={scheduler_name}", safe="")
     moment, version, rest = "", 0, ""
     while True:
@@ -86,8 +86,9 @@ _UID_DIFFERS: Final = "metadata.uid: Invalid value"
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """connections: maximum, including watches. request_timeout_s: for requests that any replica may send.
+    """Options of the client. connections: maximum, including watches.
 
+    request_timeout_s: for requests that any replica may send.
     leaders_timeout_s: for requests that only the leader may send, except Bindings, so that none takes effect later.
     """
 
@@ -98,14 +99,14 @@ class ClientOptions:
 
 
 class KubeCluster:
-    """A client of one API server; make it inside the event loop that uses it, and close it there.
+    """A client of one API server. Create, use and close it in one event loop.
 
-    namespace: default for names without one. leads: called just before a request that only the leader may send goes
-    out, perhaps long after the method was called: a connection has to be free, or made.
+    namespace: default for names without one. leads: called just before a leader-only request is sent, possibly long
+    after the method was called, because a connection must first be free or established.
     """
 
     def __init__(self, connection: Connection, rng: random.Random, options: ClientOptions | None = None) -> None:
-        """rng: spreads the ends of watches. options: None for the defaults."""
+        """rng: spreads the ends of watches over time. options: None for the defaults."""
         options = options or ClientOptions()
         self._timeout_s = options.request_timeout_s
         self._leaders_timeout_s = options.leaders_timeout_s
@@ -124,7 +125,7 @@ class KubeCluster:
         return self._transport.has_answered
 
     def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
-        """A watch; a restarted list begins with another ListBegins."""
+        """A watch. If the list restarts, another ListBegins follows."""
         return self._watching.watch(kind, since)
 
     async def bind(self, binding: port.Binding, timeout_s: float) -> None:
@@ -190,7 +191,7 @@ class KubeCluster:
         await self._patch(f"{writing.events_path(event)}/{event.name}", writing.series_patch(series), "Event")
 
     async def missing_rights(self, needed: Sequence[Right] = NEEDED) -> list[str]:
-        """Return those of the needed rights that it lacks, one readable line each. Raises ApiError."""
+        """Needed rights that this account lacks, one readable line each. Raises ApiError."""
         return await missing_rights(self._transport, self._timeout_s, needed)
 
     @property
@@ -203,24 +204,24 @@ class KubeCluster:
         return await version.read(self._transport, self._timeout_s)
 
     async def page_of_pod(self, namespace: str, name: str, port: int, page: str, timeout_s: float) -> str:
-        """Answer of a pod's HTTP server, through the API server. page: such as `metrics`. Raises ApiError."""
+        """Answer of a pod's HTTP server, through the API server. page: its path, such as `metrics`. Raises ApiError."""
         path = f"{writing.pod_path(namespace, name)}:{port}/proxy/{page}"
         answer = await self._transport.send(HTTPMethod.GET, path, answers="", timeout_s=timeout_s)
         return answer.decode(errors="replace")
 
     async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
-        """Set these annotations of a node, remove those that are None. Raises ApiError.
+        """Set these annotations of a node, and remove those that are None. Raises ApiError.
 
-        version: `resourceVersion` that the node must have, otherwise ApiConflict. For commands of operators, with their
-        rights: the scheduler's account cannot write nodes.
+        version: `resourceVersion` that the node must have; otherwise raises ApiConflict. For commands of operators,
+        with their rights: the scheduler's account cannot write nodes.
         """
         await self._patch(writing.node_path(name), writing.annotations_patch(annotations, version), "Node")
 
     async def evict_pod(self, pod: PodKey) -> None:
-        """Ask the API server to evict the pod. For the commands of operators, as `annotate_node`.
+        """Ask the API server to evict the pod. For commands of operators, like `annotate_node`.
 
-        ApiThrottled: a disruption budget does not allow it now; ApiNotFound: already deleted; ApiConflict: it has
-        another uid now.
+        Raises ApiThrottled if a disruption budget does not allow it now, ApiNotFound if the pod is already deleted,
+        ApiConflict if it has another UID now.
         """
         path = f"{writing.pod_path(pod.namespace, pod.name)}/eviction"
         body = writing.eviction_body(pod)
@@ -233,7 +234,7 @@ class KubeCluster:
         try:
             await self._patch_as_leader(f"{writing.pod_path(pod.namespace, pod.name)}/status", body, "Pod")
         except port.ApiRejected as error:
-            # In a patch, another uid is not a failed precondition but a change of an immutable field.
+            # In a patch, another UID is not a failed precondition but a change to an immutable field.
             if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and _UID_DIFFERS in error.message:
                 raise port.ApiConflict(error.message, error.status) from error
             raise
@@ -251,9 +252,9 @@ class KubeCluster:
         timeout_s: float | None = None,
         content_type: str = JSON,
     ) -> bytes:
-        """Body of the answer; NotSent if `leads` is False.
+        """Send a leader-only request and return the body of the answer. Raises NotSent if `leads` returns False.
 
-        The API server gets the remaining time, so that it does not continue after we gave up.
+        The API server is given the remaining time, so that it does not continue after the client has given up.
         """
         timeout_s = timeout_s or self._leaders_timeout_s
         until_s = time.monotonic() + timeout_s

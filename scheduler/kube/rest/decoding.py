@@ -1,7 +1,7 @@
-"""Lines of a watch and items of a list -> events. Each object is decoded alone, so that a bad one costs one object.
+"""Events from lines of a watch and items of a list. Each object is decoded alone, so that a bad one costs one object.
 
-No field of an object is raw: a view would keep the whole line, or a page of 500 objects, in memory as long as the
-object.
+No field of an object is raw: a raw view would keep the whole line, or a page of 500 objects, in memory as long as the
+object exists.
 """
 
 from http import HTTPStatus
@@ -24,7 +24,7 @@ class _ListMeta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct):
-    """One answer to a list request. metadata.rest: token for the next page, "" at the end."""
+    """One page of a list. metadata.rest: token for the next page, "" at the end."""
 
     metadata: _ListMeta
     items: list[msgspec.Raw] | None = None
@@ -71,7 +71,7 @@ _WITH_METADATA: Final = msgspec.json.Decoder(_WithMetadata)
 
 
 def page(body: bytes) -> Page:
-    """Decode the frame of a list, its items still raw. Raises ApiFailed."""
+    """Decode the frame of a list, with its items still raw. Raises ApiFailed."""
     try:
         return decoded(_PAGE.decode, body)
     except MALFORMED as error:
@@ -79,7 +79,7 @@ def page(body: bytes) -> Page:
 
 
 class Decoder(Generic[T]):
-    """Decodes the objects of one kind."""
+    """Decoder for the objects of one kind."""
 
     def __init__(self, kind: Kind[T]) -> None:
         self._type: type[T] = kind.type
@@ -94,14 +94,14 @@ class Decoder(Generic[T]):
             raise port.ApiFailed(f"the object that the server sent cannot be decoded: {error}") from error
 
     def listed(self, item: msgspec.Raw) -> WatchEvent[T]:
-        """Read one item of a list: Changed or Undecodable."""
+        """Decode one item of a list: Changed or Undecodable."""
         try:
             return port.Changed(decoded(self._object.decode, item))
         except MALFORMED as error:
             return port.Undecodable(_name(item), str(error))
 
     def watched(self, line: bytes) -> WatchEvent[T]:
-        """Read one line of a watch; the bookmark that closes a streamed list becomes ListEnds.
+        """Decode one line of a watch. The bookmark that closes a streamed list becomes ListEnds.
 
         Raises the ApiError of an ERROR event, ApiSilent for a line that no API server sends in a watch.
         """
@@ -116,7 +116,7 @@ class Decoder(Generic[T]):
         return self._otherwise(line, f"unknown watch event {known.type}")
 
     def _otherwise(self, line: bytes, problem: str) -> WatchEvent[T]:
-        """Read another line: a bookmark (it has no name), a metav1.Status, or a malformed object."""
+        """Decode any other line: a bookmark (without a name), a metav1.Status, or a malformed object."""
         try:
             unread = decoded(_UNREAD_LINE.decode, line)
         except msgspec.ValidationError as error:
@@ -136,7 +136,7 @@ class Decoder(Generic[T]):
         return port.Undecodable(_name(unread.object), problem)
 
     def _gone(self, item: msgspec.Raw, problem: str) -> WatchEvent[T]:
-        """Read a malformed object that was deleted: the deletion matters, and its metadata names it."""
+        """Decode a malformed object that was deleted: its deletion matters, and its metadata names it."""
         try:
             return port.Deleted(self._type(metadata=decoded(_WITH_METADATA.decode, item).metadata))
         except MALFORMED:

@@ -1,9 +1,9 @@
-"""Answers of the API server -> the errors of `port`; answers of others are recognized.
+"""Errors of `port` for the API server's answers; answers from other servers are recognized.
 
-Between us and the API server stand load balancers and proxies, which answer too: an error page, a default backend's
-404, a sign-in page with 200. Only an API object decides about a request: a rejection is a metav1.Status, a success the
-request's object. Any other answer counts as silence (`port.ApiSilent`). The one exception is 429: the API server writes
-it as plain text, and a server that sends it has not executed the request.
+Load balancers and proxies between us and the API server answer, too: an error page, a default backend's 404, a sign-in
+page with 200. Only an API object decides about a request: a rejection is a metav1.Status, a success the request's
+object. Any other answer counts as silence (`port.ApiSilent`). The one exception is 429: the API server writes it as
+plain text, and a server that sends it has not executed the request.
 Source: staging/src/k8s.io/apiserver/pkg/server/filters/maxinflight.go, tooManyRequests.
 """
 
@@ -27,9 +27,9 @@ _STATUS_KIND: Final = "Status"
 _SUCCESS: Final = "Success"
 _LONGEST_WAIT_S: Final = int(port.LONGEST_RETRY_AFTER_S)
 _LONGEST_MESSAGE: Final = 1024
-# Excerpt of a foreign answer, enough to recognize its sender.
+# Excerpt of another server's answer, long enough to recognize the server.
 _LONGEST_EXCERPT: Final = 128
-# A test backend echoes the request headers. Shorter matches are words: "basic authentication".
+# A test backend may echo the request headers. Shorter matches are ordinary words: "basic authentication".
 _CREDENTIALS: Final = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{16,}", re.IGNORECASE)
 
 # msgspec's errors for a malformed document, including invalid UTF-8 and endless nesting.
@@ -41,7 +41,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class ApiStatus(msgspec.Struct):
-    """metav1.Status, the body of every refusal and the object of an ERROR watch event. code: HTTP status."""
+    """metav1.Status, the body of every rejection and the object of an ERROR watch event. code: HTTP status."""
 
     kind: str = ""
     message: str = ""
@@ -64,7 +64,7 @@ _OUTCOME: Final = msgspec.json.Decoder(_Outcome)
 
 
 def error_from_answer(status: int, headers: Mapping[str, str], body: bytes) -> port.ApiError:
-    """The error for an answer with a status of 300 or more. body: a metav1.Status, or a proxy's text."""
+    """Error for an answer with a status of 300 or more. body: a metav1.Status, or a proxy's text."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return port.ApiThrottled(_message_of(body) or _phrase(status), _seconds(headers.get("Retry-After", "")))
     try:
@@ -75,16 +75,16 @@ def error_from_answer(status: int, headers: Mapping[str, str], body: bytes) -> p
 
 
 def error_from_event(status: ApiStatus) -> port.ApiError:
-    """The error for an ERROR event inside a watch."""
+    """Error for an ERROR event inside a watch."""
     if status.code == HTTPStatus.TOO_MANY_REQUESTS:
-        # Bounded as an integer: over 308 digits do not fit a float.
+        # Bounded as an integer, because a float cannot hold more than 308 digits.
         seconds = min(max(status.details.retry_after_seconds, 0), _LONGEST_WAIT_S) if status.details else 0
         return port.ApiThrottled(one_line(status.message) or _phrase(status.code), float(seconds))
     return _error(status.code, status.message)
 
 
 def not_an_answer(status: int, body: bytes) -> port.ApiSilent:
-    """The error for an answer that is not from the API server."""
+    """Error for an answer that is not from the API server."""
     excerpt = one_line(body[: 4 * _LONGEST_EXCERPT].decode(errors="replace"), _LONGEST_EXCERPT) or "an empty body"
     return port.ApiSilent(f"not the API server's answer: {status} {_phrase(status)}: {excerpt}", status)
 
@@ -94,17 +94,17 @@ def expect_kind(kind: str, status: int, body: bytes) -> None:
     if kind == _STATUS_KIND:
         right = _says_success(body)
     else:
-        # Spelled as by kube-apiserver, so that a page of 500 objects is not parsed twice.
+        # Spelled as kube-apiserver spells it, so that a page of 500 objects is not parsed twice.
         right = body.startswith(b'{"kind":"%s"' % kind.encode()) or _kind_of(body) == kind
     if not right:
         raise not_an_answer(status, body)
 
 
 def one_line(text: str, longest: int = _LONGEST_MESSAGE) -> str:
-    """The text in one line for any log and terminal, with at most `longest` characters; cut with an ellipsis.
+    """The text in one line, safe for any log and terminal, with at most `longest` characters; cut with an ellipsis.
 
-    A webhook's message may contain anything that its author, or the pod's, put into it. Our credentials are removed, in
-    case they are echoed.
+    A webhook's message may contain anything that its author, or the pod's author, put into it. Our credentials are
+    removed, in case the message echoes them.
     """
     shown = "".join(c if c.isprintable() else " " for c in text[: 4 * longest])
     shown = _CREDENTIALS.sub(r"\1 …", " ".join(shown.split()))
@@ -113,7 +113,7 @@ def one_line(text: str, longest: int = _LONGEST_MESSAGE) -> str:
 
 def _error(status: int, message: str) -> port.ApiError:
     message = one_line(message) or _phrase(status)
-    # A redirect is not followed: the API server has not executed the request.
+    # Redirects are not followed: the API server has not executed the request.
     default = port.ApiRejected if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.INTERNAL_SERVER_ERROR else None
     return _REFUSALS.get(status, default or port.ApiFailed)(message, status)
 
@@ -148,5 +148,5 @@ def _phrase(status: int) -> str:
 
 
 def _seconds(retry_after: str) -> float:
-    """Retry-After as the API server writes it, whole seconds; 0 for an HTTP date, which only proxies write."""
+    """Retry-After as the API server writes it, in whole seconds; 0 for an HTTP date, which only proxies write."""
     return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0

@@ -1,13 +1,13 @@
-"""One HTTP/1.1 connection: a whole request as bytes, a whole answer. httptools is the parser.
+"""One HTTP/1.1 connection that sends a whole request as bytes and returns a whole answer. The parser is httptools.
 
                   connect              send                  answer, whole
     (none) ───────────────────▶ IDLE ────────▶ BUSY ───────────────────────────▶ IDLE
-                                  │             │ the server ends it, with the answer or before; no HTTP, or more
+                                  │             │ the server closes it, with the answer or before; not HTTP, or more
                                   │             │ bytes than one answer; the caller has given up
                                   └─────────────┴───────────────▶ closed
-                     the server ends it, or sends anything; idle for too long
+                     the server closes it, or sends anything; idle for too long
 
-No request is sent twice here: one whose connection has ended may have been executed.
+No request is sent twice here: if the connection has closed, the request may have been executed.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from typing import Final, NamedTuple, cast
 
 import httptools
 
-# Limit of one answer, with its head. The API server echoes the object, or sends a Status.
+# Limit of one answer, including its head. The API server echoes the object, or sends a Status.
 MOST_BYTES: Final = 4 * 2**20
-# Before CPython 3.12, to name a member of HTTPStatus takes as long as to parse a header.
+# Before CPython 3.12, accessing a member of HTTPStatus by name takes as long as parsing a header.
 _OK: Final = int(HTTPStatus.OK)
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 _RETRY_AFTER: Final = b"retry-after"
@@ -29,7 +29,7 @@ _LENGTHS: Final = frozenset(map(len, (*_FRAMING, _RETRY_AFTER)))
 
 
 class HttpAnswer(NamedTuple):
-    """headers: by their usual names; of a bare connection only Retry-After is kept."""
+    """One answer. headers: by their usual names; from a bare connection, only Retry-After."""
 
     status: int
     headers: Mapping[str, str]
@@ -37,10 +37,10 @@ class HttpAnswer(NamedTuple):
 
 
 class Http1Connection(asyncio.Protocol):
-    """One request at a time. reusable: open, and everything that came belonged to an answer."""
+    """A connection for one request at a time. reusable: it is open, and all received bytes belonged to answers."""
 
     def __init__(self, opened: "set[Http1Connection]", tls: ssl.SSLContext | None) -> None:
-        """opened: the connection leaves it when it is lost. tls: its context."""
+        """opened: the connection removes itself from this set when it is lost. tls: its context."""
         self.tls = tls
         self.reusable = False
         self.idle_until_s = 0.0
@@ -55,7 +55,7 @@ class Http1Connection(asyncio.Protocol):
         self._body: list[bytes] = []
 
     async def send(self, request: bytes) -> HttpAnswer:
-        """The answer. Raises ConnectionError, at once if the connection has ended already."""
+        """Send the request, and return the answer. Raises ConnectionError, at once if it has already closed."""
         if not self.reusable:
             raise ConnectionError(self._ended_by)
         self._waiting = asyncio.get_running_loop().create_future()
@@ -64,12 +64,12 @@ class Http1Connection(asyncio.Protocol):
         return await self._waiting
 
     def end(self) -> None:
-        """Close it, whatever is in flight."""
+        """Close the connection, whatever is in flight."""
         self.reusable = False
         self._transport.abort()
 
     def fail(self, message: str) -> None:
-        """End it, and the request that waits."""
+        """Close the connection, and fail the pending request."""
         self._ended_by = self._ended_by or message
         self.end()
         waiting, self._waiting = self._waiting, None
@@ -79,13 +79,13 @@ class Http1Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport."""
         # uvloop's transport of a TLS connection is not an asyncio.Transport, but has the methods used here.
         self._transport = cast("asyncio.Transport", transport)
         self.reusable = True
 
     def data_received(self, data: bytes) -> None:
-        """Part of an answer, or unsolicited data."""
+        """Handle a part of an answer, or unsolicited data."""
         self._received += len(data)
         if self._waiting is None:
             self.fail("the server sent data without a request")
@@ -95,7 +95,7 @@ class Http1Connection(asyncio.Protocol):
             self._parse(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Note the end. An answer without a length ends with it."""
+        """Note the end of the connection, which completes an answer without a length."""
         self.reusable = False
         self._opened.discard(self)
         if error is None and self._waiting is not None and self._ends_with_connection:
@@ -103,20 +103,21 @@ class Http1Connection(asyncio.Protocol):
         else:
             where = "in the middle of" if self._received else "before"
             self.fail(f"the connection ended {where} the answer{f': {error}' if error else ''}")
-        # The parser refers to this connection: without this line, both stay until a full collection, which is rare.
+        # The parser refers to this connection: otherwise, both would stay until a full garbage collection, which is
+        # rare.
         del self._parser
 
-    # Callbacks of the parser
+    # Parser callbacks
 
     def on_message_begin(self) -> None:
-        """An answer begins: the one that is waited for, after interim ones, or a second one."""
+        """Note that an answer begins: the expected one, also after interim ones, or an unexpected second one."""
         if self._waiting is None:
             raise ValueError("more than one answer to a request")
         self._framed = self._ends_with_connection = False
         self._headers, self._body = {}, []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep only the headers in use."""
+        """Store only the headers in use."""
         if len(name) not in _LENGTHS:
             return
         lowered = name.lower()
@@ -126,15 +127,15 @@ class Http1Connection(asyncio.Protocol):
             self._headers["Retry-After"] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """The body follows."""
+        """Note that the body follows."""
         self._ends_with_connection = not self._framed
 
     def on_body(self, data: bytes) -> None:
-        """Part of it."""
+        """Append a part of the body."""
         self._body.append(data)
 
     def on_message_complete(self) -> None:
-        """The answer is whole, unless it only announces one."""
+        """Complete the answer, unless it is an interim one."""
         if self._parser.get_status_code() >= _OK:
             self.reusable = self.reusable and self._parser.should_keep_alive()
             self._complete()

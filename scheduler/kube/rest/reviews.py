@@ -1,4 +1,4 @@
-"""Identity and rights of users, and our own rights, by the API server: reviews of tokens and of access."""
+"""Identity and rights of users, and our own rights, from the API server: token reviews and access reviews."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,10 +55,10 @@ T = TypeVar("T")
 
 
 class Reviews:
-    """Asks one API server, which needs `create` on both kinds of review."""
+    """Reviews by one API server; they need `create` on both kinds of review."""
 
     def __init__(self, transport: Transport) -> None:
-        """transport: shared with the client that makes this."""
+        """transport: shared with the client that creates this object."""
         self._transport = transport
 
     async def user_of(self, token: str) -> User | None:
@@ -72,7 +72,7 @@ class Reviews:
         return await self._may(user, {"nonResourceAttributes": {"verb": "get", "path": path}})
 
     async def may_list_pods(self, user: User, namespace: str) -> bool:
-        """Whether the user may list the pods of a namespace; "": of all of them. Raises ApiError."""
+        """Whether the user may list the pods of a namespace, "" for all namespaces. Raises ApiError."""
         attributes = {"verb": "list", "resource": "pods", "version": "v1"}
         return await self._may(
             user, {"resourceAttributes": attributes | ({"namespace": namespace} if namespace else {})}
@@ -115,14 +115,14 @@ class Right:
     name: str = ""
 
     def __str__(self) -> str:
-        """Form of a log line: `create pods/binding`, `list configmaps in namespace kube-system`."""
+        """The right as in a log line: `create pods/binding`, `list configmaps in namespace kube-system`."""
         resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
         resource = f"{resource}.{self.group}" if self.group else resource
         resource = f"{resource}/{self.name}" if self.name else resource
         return f"{self.verb} {resource}" + (f" in namespace {self.namespace}" if self.namespace else "")
 
 
-# Right of a scheduler that preempts; the chart grants it if a profile does.
+# Right of a scheduler that preempts; the chart grants it if a profile preempts.
 PREEMPTION: Final = Right("delete", "pods")
 # Exactly the rights that deploy/manifests grants and this package uses.
 NEEDED: Final = (
@@ -146,14 +146,14 @@ NEEDED: Final = (
 
 
 def of_lease(namespace: str, name: str) -> tuple[Right, ...]:
-    """Rights of leader election."""
+    """Rights that leader election needs."""
     own = tuple(Right(verb, "leases", "", _LEASES, namespace, name) for verb in ("list", "watch", "patch"))
     return (Right("create", "leases", "", _LEASES, namespace), *own)
 
 
 async def missing_rights(transport: Transport, timeout_s: float, needed: Sequence[Right] = NEEDED) -> list[str]:
-    """Return the needed rights that the API server denies, one readable line each. Raises ApiError."""
-    # One at a time: otherwise each would open a connection while the lists are read.
+    """Needed rights that the API server denies, one readable line each. Raises ApiError."""
+    # One at a time: otherwise each would open a connection while the lists are being read.
     answers = [await _ask(transport, right, timeout_s) for right in needed]
     return [
         f"{right}: {answer.reason}" if answer.reason else str(right)

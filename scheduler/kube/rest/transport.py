@@ -1,7 +1,7 @@
-"""HTTP to one API server: paths and bodies as bytes in, bytes out, errors of `port`.
+"""HTTP to one API server: sends paths and bodies as bytes, returns bytes, raises errors of `port`.
 
-A request by the session costs a quarter of what that of kubernetes.aio costs with its defaults: `trust_env` alone sends
-two lookups per request to threads. One over a bare connection (bare_connections.py) costs a third of that again.
+A request through the session costs a quarter of one through kubernetes.aio with its defaults: `trust_env` alone causes
+two lookups per request in threads. A request over a bare connection (bare_connections.py) costs a third of that again.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ _EXCERPT: Final = 512
 _AGENT: Final = "gpushare-scheduler"
 _CONNECT_S: Final = 10.0
 _REFUSAL_READ_IN_S: Final = 10.0
-# Limit for a whole connection: a free place, the proxy, TLS.
+# Limit for a whole connection: waiting for a free one, the proxy, TLS.
 _MADE_S: Final = 2 * _CONNECT_S
-# Also bounds the event loop's time for one chunk of a watch.
+# Also limits the time that the event loop spends on one chunk of a watch.
 _READ_BUFFER: Final = 2**18
 # Without Accept-Encoding the server does not compress, which saves both sides more time than the network costs.
 _NOT_BY_ITSELF: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-# Before CPython 3.12, to name a member of HTTPStatus takes as long as to parse a header.
+# Before CPython 3.12, accessing a member of HTTPStatus by name takes as long as parsing a header.
 _MULTIPLE_CHOICES: Final = int(HTTPStatus.MULTIPLE_CHOICES)
 _UNAUTHORIZED: Final = int(HTTPStatus.UNAUTHORIZED)
 
@@ -47,17 +47,17 @@ _USER_OF_URL: Final = re.compile(r"//[^/@\s]*@")
 
 
 class Stalled(port.ApiSilent):
-    """No data on a watch for too long."""
+    """A watch delivered no data for too long."""
 
 
 class Transport:
-    """A pool of connections to one API server; make it inside the event loop that uses it.
+    """A pool of connections to one API server. Create it inside the event loop that uses it.
 
-    has_answered: whether the session got the head of an answer, with any status. Bare connections do not count.
+    has_answered: whether the session received the head of an answer, with any status. Bare connections do not count.
     """
 
     def __init__(self, connection: Connection, connections: int) -> None:
-        """connections: maximum; a further request waits for one, within its time-out."""
+        """connections: maximum; further requests wait for a free one, within their time-out."""
         self._credentials = connection.credentials
         self._url = connection.url
         self._server_name = connection.server_name
@@ -89,7 +89,7 @@ class Transport:
     async def write(
         self, method: HTTPMethod, path: Path, body: bytes, *, answers: str, timeout_s: float, content_type: str = JSON
     ) -> bytes:
-        """`send` at a third of the cost; through a proxy, the same as every other request.
+        """Like `send`, at a third of the cost; through a proxy, at the same cost.
 
         path: see Path; through a proxy, a function is called before a connection is taken.
         """
@@ -104,14 +104,14 @@ class Transport:
     async def stream(self, path: str, stall_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """GET an endless body: its chunks as they arrive, after the server has accepted the request.
 
-        stall_s: longest time without a byte. Raises ApiError, also inside the context: Stalled after such a time.
+        stall_s: longest time without a byte. Raises ApiError, also inside the context: Stalled after this time.
         """
         # `connect`: the other two do not limit aiohttp's wait for a proxy's answer to CONNECT.
         made_in_s = min(_MADE_S, stall_s)
         limits = aiohttp.ClientTimeout(connect=made_in_s, sock_connect=_CONNECT_S, sock_read=stall_s)
         try:
             response = await self._answer(HTTPMethod.GET, path, None, JSON, limits)
-            # Never returned to the pool: a watch has no end.
+            # Never returned to the pool, because a watch has no end.
             async with response:
                 if response.status >= _MULTIPLE_CHOICES:
                     raise error_from_answer(response.status, response.headers, await _refusal(response))
@@ -126,7 +126,7 @@ class Transport:
             raise _silent(error) from error
 
     async def close(self) -> None:
-        """End every connection; requests under way raise ApiSilent."""
+        """Close every connection. Pending requests raise ApiSilent."""
         await self._credentials.close()
         if self._bare is not None:
             self._bare.close()
@@ -160,9 +160,9 @@ class Transport:
         return await bare.send(method, path, body, renewed, until_s, content_type=content_type)
 
     async def _whole(self, method: HTTPMethod, path: Path, body: bytes | None, content_type: str) -> HttpAnswer:
-        """Answer read to its end."""
+        """Send through the session, and read the answer to its end."""
         response = await self._answer(method, path, body, content_type)
-        # An answer that was not read to its end does not return to the pool.
+        # A connection whose answer was not read to its end does not return to the pool.
         async with response:
             body = await (_refusal(response) if response.status >= _MULTIPLE_CHOICES else response.read())
         return HttpAnswer(response.status, response.headers, body)
@@ -175,7 +175,7 @@ class Transport:
         content_type: str,
         limits: aiohttp.ClientTimeout | None = None,
     ) -> aiohttp.ClientResponse:
-        """Send; after a 401, which executes nothing, renew the credentials and send again."""
+        """Send; after a 401, which means that nothing was executed, renew the credentials and send again."""
         identity = await self._credentials.identity()
         over = self._credentials.tls
         response = await self._sent(method, path, body, self._headers_for(identity, content_type), limits)
@@ -186,7 +186,7 @@ class Transport:
         return await self._sent(method, path, body, self._headers_for(identity, content_type), limits)
 
     async def _renewed(self, refused: Headers, over: ssl.SSLContext) -> Headers:
-        """Identity to use after `refused` was answered with 401; over: TLS context of that connection."""
+        """Identity to use after `refused` was answered with 401. over: TLS context of that connection."""
         try:
             await self._credentials.renew(refused, over)
         except NotRenewed as error:
@@ -242,7 +242,7 @@ def _session(proxy: str | None, connections: int) -> aiohttp.ClientSession:
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> bytes:
-    """Body of a rejection, cut if it is longer than any of the API server's or takes too long."""
+    """Body of a rejection, cut if it takes too long or is longer than any from the API server."""
     said = bytearray()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REFUSAL_READ_IN_S):
@@ -256,6 +256,6 @@ def _silent(error: aiohttp.ClientError | OSError) -> port.ApiSilent:
         return port.ApiSilent(f"TLS: {error}")
     if isinstance(error, aiohttp.ClientConnectorError) and (number := error.os_error.errno or 0) > 0:
         return port.ApiSilent(f"connection failed: {error.host}:{error.port}: {os.strerror(number)}")
-    # A proxy's failure includes its address, and a foreign protocol its bytes.
+    # A proxy's failure contains its address, and that of another protocol its bytes.
     told = one_line(_USER_OF_URL.sub("//", str(error))) or type(error).__name__
     return port.ApiSilent(f"connection failed: {told}")

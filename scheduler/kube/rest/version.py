@@ -1,7 +1,7 @@
 """The version of the API server: read when it first answers, and logged with the features that are off there.
 
-Every account may read `/version` by default (ClusterRole system:public-info-viewer), and a program without that right
-works, too. Source of the document: staging/src/k8s.io/apimachinery/pkg/version/types.go, Info.
+Every account may read `/version` by default (ClusterRole system:public-info-viewer); the programs also work without
+this right. Source of the document: staging/src/k8s.io/apimachinery/pkg/version/types.go, Info.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _INFO: Final = msgspec.json.Decoder(_Info)
 
 
 async def read(transport: Transport, timeout_s: float) -> ServerVersion:
-    """Ask the server. Raises ApiError."""
+    """Version of the API server. Raises ApiError."""
     # The document is not an API object: it has no kind.
     body = await transport.send(HTTPMethod.GET, _PATH, answers="", timeout_s=timeout_s)
     try:
@@ -54,20 +54,21 @@ async def read(transport: Transport, timeout_s: float) -> ServerVersion:
 
 
 def log_notice(notice: VersionNotice) -> None:
-    """Log it."""
+    """Log the notice."""
     getattr(log, notice.level)(notice.event, **notice.fields)
 
 
 async def tell(ask: Read, features: Sequence[Feature], say: Say = log_notice) -> None:
     """Log the server's version and its disabled features; or, once, that the version cannot be read.
 
-    Runs alongside the start, which does not wait for it. A server that denies the request is not asked again.
+    Runs alongside the start, which does not wait for it. After a definite rejection, it does not ask again.
     """
     for attempt in itertools.count(1):
         try:
             announced = await ask()
         except ApiError as error:
-            # Otherwise the watches fail for the same reason and log it; if not, it is logged the second time.
+            # If the server is unreachable, the watches log the same failure; otherwise it is logged at the second
+            # attempt.
             definite = isinstance(error, ApiRejected) and error.status != HTTPStatus.UNAUTHORIZED
             if attempt == _SAID_AT or (definite and attempt < _SAID_AT):
                 say(versions.unknown("kube-apiserver", error.message))

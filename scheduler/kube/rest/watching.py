@@ -1,8 +1,8 @@
 """Lists and watches: one connection at a time, as batches of events.
 
 A list comes in one of two ways, with the same events. Streamed: the watch itself begins with every object, and an
-annotated bookmark ends the list; one connection, and no gap before the watch. Paged: GETs of 500 objects, then a watch
-from the list's version. If the server rejects streaming, pages are used from then on.
+annotated bookmark ends the list; this takes one connection and leaves no gap before the watch. Paged: GETs of 500
+objects, then a watch from the list's version. If the server rejects streaming, all later lists are paged.
 Source: KEP-3157; kubernetes.io/docs/reference/using-api/api-concepts, "Streaming lists".
 """
 
@@ -24,18 +24,18 @@ from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.transport import Stalled, Transport
 
 BATCH: Final = 256
-# Limit of one event. etcd takes 1.5 MiB by default, which JSON may expand sixfold by escapes.
+# Limit of one event. etcd accepts 1.5 MiB by default, which JSON may expand sixfold by escapes.
 LONGEST_LINE: Final = 32 * 2**20
 _STREAMED: Final = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 _LISTS: Final = 3
-# kube-apiserver sends a bookmark about 2 s before the end of a watch: of one of 3 s, after 0.5 to 2.0 s (1.36).
+# kube-apiserver sends a bookmark about 2 s before the end of a watch; for a watch of 3 s, after 0.5 to 2.0 s (1.36).
 _GLANCE_S: Final = 3
-# For both requests of it: one of several API servers may accept them without ever answering.
+# For both requests together: one of several API servers may accept them without ever answering.
 _GLANCE_WITHIN_S: Final = 10.0
 
 
 class Listing(Enum):
-    """Form of list requests. EITHER: streamed, and in pages after the server has rejected that."""
+    """Form of list requests. EITHER: streamed, or paged once the server has rejected streaming."""
 
     EITHER = "either"
     STREAMED = "streamed"
@@ -44,11 +44,11 @@ class Listing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """page: objects per GET. stall_s: longest silence of a watch.
+    """Options of a watch. page: objects per GET. stall_s: longest silence of a watch.
 
-    kube-apiserver 1.36 sends the first bookmark after 60 to 120 s and one every 60 s from then on, but the API promises
-    none at all: so silence after a bookmark is a stalled connection, and silence before the first one ends the watch
-    normally, to be resumed on another connection.
+    kube-apiserver 1.36 sends the first bookmark after 60 to 120 s and then one every 60 s, but the API guarantees none.
+    So silence after a bookmark means that the connection has stalled. Silence before the first bookmark ends the watch
+    normally, and it resumes on another connection.
     lasts_s: bounds of the time after which the server ends a watch, in whole seconds.
     """
 
@@ -60,9 +60,9 @@ class WatchOptions:
 
 
 class LineSplitter:
-    """Bytes as they arrive -> whole lines, in time linear in the bytes however long a line is.
+    """Splitter of arriving bytes into whole lines, in time linear in the bytes however long a line is.
 
-    Holds the beginning of the line that is not complete yet, in the pieces in which it came.
+    Stores the beginning of an incomplete line in the pieces in which it arrived.
     """
 
     def __init__(self) -> None:
@@ -70,9 +70,9 @@ class LineSplitter:
         self._held = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        r"""Return the lines that `chunk` completes, without "\n", each a copy of its own; empty lines are left out.
+        r"""The lines that `chunk` completes, without "\n", each a separate copy; empty lines are left out.
 
-        Raises ApiSilent for a line that is longer than any of the API server's.
+        Raises ApiSilent for a line that is longer than any from the API server.
         """
         first, *others = chunk.split(b"\n")
         self._pieces.append(first)
@@ -88,11 +88,11 @@ class LineSplitter:
 
 
 class _CannotStream(Exception):
-    """The server does not know streamed lists."""
+    """The server does not support streamed lists."""
 
 
 class Watching:
-    """Lists and watches through one transport; remembers that the server does not stream lists."""
+    """Lists and watches through one transport. Remembers if the server does not stream lists."""
 
     def __init__(self, transport: Transport, options: WatchOptions, rng: random.Random) -> None:
         self._transport = transport
@@ -101,7 +101,7 @@ class Watching:
         self._streams = options.listing is not Listing.PAGED
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncGenerator[list[WatchEvent[T]], None]:
-        """See `port.Cluster.watch`. A restarted list begins with another ListBegins."""
+        """See `port.Cluster.watch`. If the list restarts, another ListBegins follows."""
         if since is None and self._streams:
             try:
                 async with aclosing(self._streamed(kind)) as batches:
@@ -129,7 +129,7 @@ class Watching:
             raise port.ApiSilent(f"no answer in {_GLANCE_WITHIN_S:g} s to what has changed") from error
 
     async def _glance(self, kind: Kind[T], since: str) -> str:
-        """`last_change` with its own time: a watch so short that a bookmark comes soon if no object changes."""
+        """`last_change` without its time-out: opens a short watch, which gets a bookmark soon if no object changes."""
         body = await self._transport.send(
             HTTPMethod.GET, f"{kind.path}?limit=1", answers=kind.list_kind, timeout_s=self._options.page_timeout_s
         )
@@ -170,7 +170,7 @@ class Watching:
     async def _connection(
         self, kind: Kind[T], query: str, lasts_s: int | None = None
     ) -> AsyncGenerator[list[WatchEvent[T]], None]:
-        """One watch request, until the server ends it: after `lasts_s` seconds, None: as configured."""
+        """One watch request, until the server ends it. lasts_s: requested duration; None for the configured one."""
         seconds = lasts_s or self._rng.randint(*self._options.lasts_s)
         path = _path(kind, f"watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&{query}")
         lines, decoder, may_be_silent = LineSplitter(), Decoder(kind), False
@@ -178,7 +178,7 @@ class Watching:
             async with self._transport.stream(path, self._options.stall_s) as chunks:
                 may_be_silent = query is not _STREAMED
                 yield [port.ListBegins()] if query is _STREAMED else []
-                # A line that the end of the connection cut off is not delivered, and so requested again.
+                # A line that was cut off at the end of the connection is not delivered, so it is requested again.
                 async for chunk in chunks:
                     for batch in _batches(decoder, lines.feed(chunk)):
                         may_be_silent = _may_be_silent_after(batch, may_be_silent=may_be_silent)
@@ -190,7 +190,7 @@ class Watching:
                 raise
 
     async def _paged(self, kind: Kind[T]) -> AsyncGenerator[list[WatchEvent[T]], None]:
-        """A list in pages, from the beginning again when the rest has expired. Raises WatchExpired at the third."""
+        """A list in pages, restarted if the rest has expired. Raises WatchExpired at the third expiry."""
         for attempt in range(1, _LISTS + 1):
             try:
                 async with aclosing(self._pages(kind)) as batches:

@@ -1,6 +1,6 @@
-"""Bodies of requests to the API server: bindings, conditions, events.
+"""Bodies of requests to the API server: bindings, conditions, Events.
 
-Field order and spelling are those of Kubernetes 1.36. Frequent bodies are encoded from structs, the others from dicts.
+Field order and spelling follow Kubernetes 1.36. Frequent bodies are encoded from structs, others from dicts.
 """
 
 import datetime as dt
@@ -26,7 +26,7 @@ class _BindingMeta(msgspec.Struct):
 
 
 class _Target(msgspec.Struct, rename="camel"):
-    """kind: the zone and region labels are copied to the pod only if it is Node."""
+    """Target of a Binding. kind: the zone and region labels are copied to the pod only if it is Node."""
 
     name: str
     kind: str = "Node"
@@ -89,7 +89,7 @@ class _Event(msgspec.Struct, rename="camel"):
 
 
 _ENCODER: Final = msgspec.json.Encoder()
-# The volume controller removes a claim only if this marks it as set by a program.
+# The volume controller clears a volume's claim only if this marks it as set by a program.
 _BOUND_BY_CONTROLLER: Final = {"pv.kubernetes.io/bound-by-controller": "yes"}
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 
@@ -100,12 +100,12 @@ def pod_path(namespace: str, name: str) -> str:
 
 
 def node_path(name: str) -> str:
-    """Path of a node, whose name a user may have typed."""
+    """Path of a node, whose name may come from user input."""
     return f"/api/v1/nodes/{quote(name, safe='')}"
 
 
 def annotations_patch(annotations: Mapping[str, str | None], version: str) -> bytes:
-    """A patch that sets these annotations, or removes those that are None. version: required of the object."""
+    """Patch that sets these annotations, and removes those that are None. version: that the object must have."""
     return _ENCODER.encode({"metadata": {"annotations": dict(annotations), "resourceVersion": version}})
 
 
@@ -132,8 +132,11 @@ def claim_path(namespace: str, name: str) -> str:
 
 
 def volume_patch(wanted: VolumeForClaim) -> bytes:
-    """Strategic merge patch. Source: component-helpers, storage/volume/pv_helpers.go, GetBindVolumeToClaim."""
-    # A patch that names another resource version than the object's is rejected with 409.
+    """Strategic merge patch that sets the claim.
+
+    Source: component-helpers, storage/volume/pv_helpers.go, GetBindVolumeToClaim.
+    """
+    # The API server rejects a patch with 409 if it names another resource version than the object has.
     metadata = {"resourceVersion": wanted.version} | ({} if wanted.kept else {"annotations": _BOUND_BY_CONTROLLER})
     claim = {"namespace": wanted.claim_namespace, "name": wanted.claim, "uid": wanted.claim_uid}
     reference = claim | {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}
@@ -141,7 +144,7 @@ def volume_patch(wanted: VolumeForClaim) -> bytes:
 
 
 def claim_patch(wanted: NodeForClaim) -> bytes:
-    """Strategic merge patch."""
+    """Strategic merge patch that sets the selected node."""
     annotations = {_SELECTED_NODE: wanted.node}
     return _ENCODER.encode({"metadata": {"resourceVersion": wanted.version, "annotations": annotations}})
 
@@ -152,7 +155,7 @@ def leases_path(namespace: str) -> str:
 
 
 def lease_body(wanted: WantedLease) -> bytes:
-    """A new Lease, or a strategic merge patch of the one at that version."""
+    """Body for a new Lease, or a strategic merge patch of the Lease at that version."""
     metadata: dict[str, object]
     if wanted.version:
         annotations = {leases.PODS_SEEN: wanted.pods_version, leases.PAGE_URL: wanted.page_url}
@@ -165,9 +168,9 @@ def lease_body(wanted: WantedLease) -> bytes:
 
 
 def condition_patch(pod: PodKey, condition: objects.PodCondition, changed_s: float | None) -> bytes:
-    """Strategic merge patch that sets one condition of the pod with this uid and of no other.
+    """Strategic merge patch that sets one condition of the pod, if it still has this UID.
 
-    changed_s: time of its last transition, in Unix seconds; None: the server's time stays.
+    changed_s: time of its last transition, in Unix seconds; None to keep the server's time.
     Source: kube-scheduler, util.PatchPodStatus.
     """
     written = _Condition(
@@ -181,17 +184,17 @@ def condition_patch(pod: PodKey, condition: objects.PodCondition, changed_s: flo
 
 
 def nomination_patch(pod: PodKey, node: str) -> bytes:
-    """Strategic merge patch of status.nominatedNodeName of the pod with this uid and of no other; "" takes it away."""
+    """Strategic merge patch of status.nominatedNodeName, if the pod still has this UID; "" removes the field."""
     return _ENCODER.encode({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node or None}})
 
 
 def deletion_body(pod: PodKey) -> bytes:
-    """Encode DeleteOptions: the pod with this uid and no other, with the grace period that it has."""
+    """DeleteOptions for the pod, if it still has this UID, with the pod's own grace period."""
     return _ENCODER.encode(_delete_options(pod))
 
 
 def eviction_body(pod: PodKey) -> bytes:
-    """A policy/v1 Eviction of the pod with this uid and no other, with the grace period that it has."""
+    """policy/v1 Eviction of the pod, if it still has this UID, with the pod's own grace period."""
     metadata = {"name": pod.name, "namespace": pod.namespace}
     kind = {"kind": "Eviction", "apiVersion": "policy/v1"}
     return _ENCODER.encode({"metadata": metadata, "deleteOptions": _delete_options(pod), **kind})
@@ -202,9 +205,9 @@ def _delete_options(pod: PodKey) -> dict[str, object]:
 
 
 def event_body(event: EventRecord) -> bytes:
-    """Encode an events.k8s.io/v1 Event. A note that is too long is cut, between two characters."""
+    """An events.k8s.io/v1 Event. A note that is too long is cut between two characters."""
     namespace = event.namespace or _NO_NAMESPACE
-    # A node is in no namespace, and the server compares the two.
+    # A node has no namespace, and the server compares the two namespaces.
     regarding = _Reference(event.kind, event.object_name, event.object_uid, "v1", _namespace_of_object(event))
     body = _Event(
         _EventMeta(event.name, namespace),
@@ -221,7 +224,7 @@ def event_body(event: EventRecord) -> bytes:
 
 
 def series_patch(series: EventSeries) -> bytes:
-    """Encode a merge patch that sets the series of an Event."""
+    """Merge patch that sets the series of an Event."""
     last = _time(series.last_time_s, "microseconds")
     return _ENCODER.encode({"series": {"count": series.count, "lastObservedTime": last}})
 
@@ -231,6 +234,6 @@ def _namespace_of_object(event: EventRecord) -> str:
 
 
 def _time(unix_s: float, precision: str) -> str:
-    """RFC 3339 in UTC; metav1.Time has whole seconds, metav1.MicroTime six digits."""
+    """RFC 3339 in UTC: metav1.Time has whole seconds, metav1.MicroTime six digits."""
     moment = dt.datetime.fromtimestamp(unix_s, dt.UTC)
     return moment.isoformat(timespec=precision).removesuffix("+00:00") + "Z"

@@ -1,1 +1,1 @@
-"""Cards that nodes announce, allocations of pods, and the columns of both."""
+"""Cards that nodes announce, the pods' allocations, and the columns of both."""

@@ -1,6 +1,6 @@
-"""Cards in a pod's annotations, or cards that we have chosen for it. Pure.
+"""Cards in a pod's annotations, or chosen for it by the scheduler. Pure.
 
-`config.protocol.booked_cards` parses the annotations; here they meet the scheduler's pods.
+`config.protocol.booked_cards` parses the annotations; this module relates them to the scheduler's pods.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from scheduler.state.cards.card_columns import CardOnNode
 
 
 class CardShare(msgspec.Struct, frozen=True):
-    """Units of one card. index: the card's number on its node. uuid: "" where the node announces none."""
+    """Units of one card. index: the card's number on its node. uuid: "" if the node announces none."""
 
     index: int
     uuid: str
@@ -30,9 +30,9 @@ def written_of(pod: Pod) -> WrittenAllocation:
 
 
 def chosen(pod: Pod, shares: Iterable[CardShare], unit_mib: int) -> WrittenAllocation:
-    """Allocation in our Binding, as `written_of` will read it, except for the containers.
+    """Allocation in our Binding, as `written_of` will read it, but without the containers.
 
-    unit_mib: of the node, and of `shares`.
+    unit_mib: unit of the node and of `shares`.
     """
     per_card = {share.index: share.units for share in shares}
     uuids = {share.index: share.uuid for share in shares if share.uuid}
@@ -46,7 +46,7 @@ def chosen(pod: Pod, shares: Iterable[CardShare], unit_mib: int) -> WrittenAlloc
 
 
 def share_of(slot: CardOnNode, request: GpuRequest, *, has_uuids: bool) -> CardShare:
-    """Share of the card in `slot` for a pod that requests `request`. has_uuids: whether its node announces them."""
+    """Share of the card in `slot` for a pod with this request. has_uuids: whether the card's node announces UUIDs."""
     return CardShare(slot.card.index, slot.card.uuid if has_uuids else "", request.units_per_card)
 
 
@@ -71,19 +71,19 @@ def unknown(written: WrittenAllocation) -> WrittenAllocation:
 
 
 def shares_of(written: WrittenAllocation) -> tuple[CardShare, ...]:
-    """The cards as they are written, in the pod's own unit; empty where they are not known."""
+    """Cards as written, in the pod's own unit; empty if they are unknown."""
     return tuple(
         CardShare(index, written.uuids.get(index, ""), units) for index, units in sorted(written.per_card.items())
     )
 
 
 def is_exclusive(pod: Pod) -> bool:
-    """Whether no other pod may use the pod's cards."""
+    """Whether the pod's cards are closed to all other pods."""
     return pod.template.gpu_request is not None and pod.template.gpu_request.exclusive
 
 
 def same_decision(one: WrittenAllocation, other: WrittenAllocation) -> bool:
-    """Whether both put a pod on the same cards with as much memory."""
+    """Whether both allocations put a pod on the same cards with the same memory."""
     if not one.units and not other.units:
         return True
     same_unit = one.unit_mib == other.unit_mib and (one.unit_mib or one.device_units == other.device_units)

@@ -1,12 +1,12 @@
 """The columns of cards: stored at the height of the widest node, viewed at the height that the rows need.
 
-    stored   [height, nodes]   all slots of all nodes
-    viewed   [width, nodes]    the first `width` slots: the view of rules
+stored   [height, nodes]   all slots of all nodes
+viewed   [width, nodes]    the first `width` slots: the view of rules
 
-Most nodes of a cluster have about as many cards. `usual` is a width that three of four nodes keep to; a wider node
-belongs to the group of its own width, a power of two. Rows are evaluated group by group (`groups`, `viewing`), so that
-a node of 256 cards does not widen the others. Rules always see the shape [cards, rows evaluated], and no evaluated row
-has more cards than that.
+Most nodes of a cluster have about the same number of cards. `usual` is a width that covers three out of four nodes. A
+wider node belongs to the group of its own width, a power of two. Rows are evaluated group by group (`groups`,
+`viewing`), so that a node of 256 cards does not widen the others. Rules always see the shape [cards, rows evaluated],
+and no evaluated row has more cards than that.
 """
 
 from collections import Counter
@@ -30,7 +30,8 @@ from scheduler.state.columns.arrays import (
 from scheduler.state.columns.row_masks import places_of
 
 NARROWEST: Final = 4
-# Nodes wider than this share are evaluated separately: picking rows out costs a few times more than a view of all.
+# The usual width leaves at most one in this many nodes wider. Wider nodes are evaluated separately: picking rows out
+# costs a few times more than a view of all.
 _WIDE_SHARE: Final = 4
 _AS_IT_IS: Final[AbstractContextManager[None]] = nullcontext()
 
@@ -52,7 +53,7 @@ class CardStore:
 
     @staticmethod
     def empty(height: int, nodes: int) -> "CardStore":
-        """All zero, which takes no memory before it is written."""
+        """All columns zero; they take no memory until they are written."""
         shape, int32, boolean = (height, nodes), np.int32, np.bool_
         return CardStore(
             units=np.zeros(shape, dtype=int32),
@@ -76,7 +77,7 @@ _COLUMNS: Final = tuple(field.name for field in fields(CardStore))
 
 
 class RowGroup(NamedTuple):
-    """Rows to be evaluated together. places: positions among all evaluated rows; None: they are all of them."""
+    """Rows to be evaluated together. places: positions among all evaluated rows; None if the group has all of them."""
 
     places: RowArray | None
     rows: Rows
@@ -84,7 +85,7 @@ class RowGroup(NamedTuple):
 
 
 class CardArrays:
-    """Owns the columns. mixed: whether a node is wider than usual. width: slots of the current view.
+    """Owner of the columns. mixed: whether a node is wider than usual. width: slots in the current view.
 
     units, free, …: views, see `CardStore`. stored: all slots, for writing.
     """
@@ -104,7 +105,7 @@ class CardArrays:
         self.usual = self.width = NARROWEST
         self.mixed = False
         self._width_of: dict[int, int] = {}
-        self._wide: dict[int, int] = {}  # nodes that are wider than usual
+        self._wide: dict[int, int] = {}  # nodes wider than usual
         self._nodes_of: Counter[int] = Counter()
         self._views: dict[int, CardStore] = {}
         self._all: list[RowGroup] | None = None
@@ -112,11 +113,11 @@ class CardArrays:
 
     @property
     def height(self) -> int:
-        """Slots that are stored."""
+        """Number of stored slots."""
         return len(self.stored.units)
 
     def groups(self, rows: Rows) -> list[RowGroup]:
-        """`rows` in groups of one width each; every row is in exactly one."""
+        """`rows` in groups of one width; every row is in exactly one group."""
         if not self.mixed:
             return [RowGroup(None, rows, self.usual)]
         if isinstance(rows, slice) and rows == ALL_ROWS:
@@ -131,7 +132,7 @@ class CardArrays:
         return self._grouped(rows)
 
     def width_of(self, row: int) -> int:
-        """The width at which this row is evaluated."""
+        """Width at which this row is evaluated."""
         return self._wide.get(row, self.usual)
 
     def viewing(self, width: int) -> AbstractContextManager[None]:
@@ -155,7 +156,7 @@ class CardArrays:
         return [RowGroup(found, rows[found], int(widths[found[0]])) for found in places]
 
     def _make_wide(self, row: int, cards: int) -> None:
-        """Note the number of cards on a wide row; 0: none."""
+        """Note the number of cards of a row; 0 for none."""
         width = 0 if cards == 0 else max(NARROWEST, 1 << (cards - 1).bit_length())
         before = self._width_of.pop(row, 0)
         if width:
@@ -166,7 +167,7 @@ class CardArrays:
             self._settle(row, width)
 
     def _settle(self, row: int, width: int) -> None:
-        """Set the width of a row: choose the usual width, and store what is needed."""
+        """Set the width of a row: choose the usual width, and extend the storage if needed."""
         widths = sorted(width for width, nodes in self._nodes_of.items() if width and nodes > 0)
         nodes = sum(self._nodes_of[width] for width in widths)
         usual, wider = NARROWEST, nodes - self._nodes_of[NARROWEST]
@@ -213,7 +214,7 @@ class CardArrays:
 
 
 def per_row(answers: list[tuple[RowGroup, Any]], rows: int) -> Any:  # noqa: ANN401 - an array of what the answers are
-    """One array over all evaluated rows, from the answers of each group."""
+    """One array over all evaluated rows, assembled from the results of each group."""
     group, answer = answers[0]
     if group.places is None:
         return answer

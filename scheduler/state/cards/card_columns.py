@@ -1,13 +1,12 @@
 """The memory of every card: one column per node, one row per card slot.
 
-A card that disappears from the node's announcement while pods hold it is lost. It stays booked under its UUID outside
-the columns: unusable, and not counted against another card. A UUID that several nodes announce is one card: new pods
-get it on one node, see `AnnouncedUuids`.
+If a card disappears from the node's announcement while pods hold it, it is lost. It stays booked under its UUID outside
+the columns: unusable, and not counted against another card.
 
-Which rows announce a card's UUID, and on which of them new pods may use it.
-A UUID is one card. Two nodes that announce it are one card that was moved while the old node object stayed, a copied
-disk, or an attack; booked on both, it would be given away twice. It is used where a live pod holds it; while none does,
-on the node that announced it first; where pods hold it on two nodes, on neither.
+A UUID is one card. Two nodes announce the same UUID if the card was moved while the old Node object stayed, if a disk
+was copied, or in an attack. If both nodes could use it, the card would be allocated twice. New pods may use it only on
+the node where a live pod holds it; if none does, on the node that announced it first; if pods hold it on two nodes, on
+neither (`AnnouncedUuids`).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -33,7 +32,7 @@ class AnnouncedUuids:
         self._slot_on: dict[str, dict[int, int]] = {}  # UUID -> row -> slot, in the order of announcement
 
     def add(self, uuid: str, row: int, slot: int) -> None:
-        """The row announces the UUID in this slot."""
+        """Note that the row announces the UUID in this slot."""
         rows = self._slot_on.setdefault(uuid, {})
         rows[row] = slot
         if len(rows) > 1:
@@ -50,12 +49,12 @@ class AnnouncedUuids:
             del self._slot_on[uuid]
 
     def places(self, uuid: str) -> list[tuple[int, int]]:
-        """(row, slot) of each announcement, the first first."""
+        """(row, slot) of each announcement, earliest first."""
         rows = self._slot_on.get(uuid)
         return [] if rows is None else list(rows.items())
 
     def owner(self, uuid: str, holding: Collection[int]) -> int | None:
-        """The row on which new pods may use the UUID. holding: rows that announce it and on which pods hold it."""
+        """The row on which new pods may use the UUID, if any. holding: rows that announce it and whose pods hold it."""
         if len(holding) > 1:
             return None
         return next(iter(holding), None) if holding else next(iter(self._slot_on.get(uuid, ())), None)
@@ -67,7 +66,7 @@ class AnnouncedUuids:
         return {uuid: [other for other in self._slot_on[uuid] if other != row] for uuid in uuids if uuid in self.shared}
 
 
-# A booking that fills the largest card is as large as it can be: the sum of many stays a number.
+# No booking exceeds the largest card, so that sums of many bookings cannot overflow.
 MOST_UNITS: Final = MAX_UNITS
 LEAST_FREE: Final = -(2**30)
 _READY: Final = int(GpuState.READY)
@@ -76,7 +75,7 @@ _RIGHT_UNIT: Final = frozenset({GpuState.READY, GpuState.NOT_ALLOCATABLE, GpuSta
 
 @dataclass(frozen=True, slots=True)
 class CardOnNode:
-    """One card of one node. open: its node lets new pods onto it."""
+    """One card of one node. open: True if its node admits new pods to it."""
 
     card: Card
     open: bool
@@ -84,7 +83,10 @@ class CardOnNode:
 
 @dataclass(slots=True)
 class LostCard:
-    """Pods' holdings of a card that its node does not announce. index: as they name it. exclusive: of the holders."""
+    """Pods' holdings of a card that its node does not announce. index: as in their annotations.
+
+    exclusive: number of exclusive holders.
+    """
 
     index: int
     units: int = 0
@@ -93,9 +95,9 @@ class LostCard:
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """Booking of a pod. places: (slot, units); if the cards are unknown, every slot of the node.
+    """Booking of a pod. places: (slot, units); every slot of the node if the cards are unknown.
 
-    lost: (UUID, units). counted: units of the node's total, as the kubelet counts them. booked: how it was read.
+    lost: (UUID, units). counted: units in the node's total, as the kubelet counts them. booked: the parsed allocation.
     """
 
     booked: BookedCards
@@ -111,7 +113,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """The slots that it occupies."""
+        """Slots that the pod occupies."""
         return tuple(slot for slot, _ in self.places)
 
 
@@ -166,7 +168,7 @@ class CardColumns(CardArrays):
         self.turned: set[int] = set()
 
     def lay_out(self, row: int, announced: NodeInventory, marked_unhealthy: frozenset[int]) -> None:
-        """Replace the cards of `row` by those that its node announces, all free; bookings follow by `hold`."""
+        """Replace the cards of `row` with those that its node announces, all free. The caller books the pods again."""
         self._empty(row)
         self._make_wide(row, len(announced.cards))
         self.state[row], self.allocatable[row] = announced.state, announced.allocatable
@@ -191,8 +193,8 @@ class CardColumns(CardArrays):
     def hold(self, row: int, written: WrittenAllocation, *, exclusive: bool, nominated: bool = False) -> Held:
         """Book a pod by its written allocation.
 
-        nominated: counts on its cards, but not in the node's total. The kubelet does not count it yet, and mostly its
-        victims are still in that total (docs/develop/decisions/0034).
+        nominated: the pod counts on its cards, but not in the node's total. The kubelet does not count it yet, and its
+        victims are usually still in that total (docs/develop/decisions/0034).
         """
         node = self._nodes[row]
         booked = node.cards.booked(written)
@@ -247,7 +249,7 @@ class CardColumns(CardArrays):
         self._nodes.extend(_Node() for _ in range(capacity - len(self._nodes)))
 
     def lost_cards(self, row: int) -> dict[str, LostCard]:
-        """Cards that pods hold and the node does not announce, by UUID; read only."""
+        """Cards that pods hold and the node does not announce, by UUID; read-only."""
         return self._nodes[row].lost
 
     def elsewhere(self, row: int) -> dict[str, list[int]]:
@@ -255,7 +257,7 @@ class CardColumns(CardArrays):
         return self.announced.elsewhere(row, (slot.card.uuid for slot in self.slots[row]))
 
     def shared_problem(self, row: int, names: Sequence[str]) -> str:
-        """Text: another node announces a card of this one too; "" if none does. names: of the rows."""
+        """Text that names cards of this node that other nodes announce too; "" if there are none. names: by row."""
         for uuid, others in self.elsewhere(row).items():
             other = names[others[0]]
             return f"node {other} also announces card {uuid}; at most one of the two nodes gets new pods on it"
@@ -280,7 +282,7 @@ class CardColumns(CardArrays):
         self.node_free[row] = self.allocatable[row] - self.counted[row] if ready else 0
 
     def _use(self, row: int, slot: int, *, usable: bool) -> None:
-        """New pods may go to the card from now on, or not."""
+        """Set whether new pods may use the card."""
         stored = self.stored
         if bool(stored.usable[slot, row]) is usable:
             return
@@ -308,7 +310,7 @@ class CardColumns(CardArrays):
         for slot, units in held.places:
             booked = int(taken[slot, row]) + sign * units
             taken[slot, row] = booked
-            # The sum of many absurd bookings stays a number: nothing fits either way.
+            # Bounded, so that the sum of many absurd bookings cannot overflow: nothing fits either way.
             free[slot, row] = max(int(stored.units[slot, row]) - booked, LEAST_FREE)
             holders[slot, row] += sign
             if held.exclusive:
@@ -338,10 +340,10 @@ class CardColumns(CardArrays):
 
 
 class CardChanges:
-    """legacy_nodes: nodes that announce totals, and no inventory.
+    """Card changes that were seen on the nodes. legacy_nodes: nodes that announce totals but no inventory.
 
     away_since: nodes with cards but no allocatable gpu-mem -> the kubelet's last report when that was first seen, RFC
-    3339, "" unknown.
+    3339, "" if unknown.
     """
 
     def __init__(self) -> None:
@@ -357,7 +359,7 @@ class CardChanges:
         reported_at: str,
         pods: Iterable[tuple[Pod, Held | None]],
     ) -> None:
-        """Note that a node announces other cards. pods: its pods, booked on the new cards."""
+        """Note that a node announces different cards. pods: its pods, booked on the new cards."""
         (self.legacy_nodes.discard if now.has_uuids else self.legacy_nodes.add)(node)
         if now.state is not GpuState.NOT_ALLOCATABLE:
             self.away_since.pop(node, None)
@@ -374,6 +376,6 @@ class CardChanges:
         self.away_since.pop(node, None)
 
     def take_failures(self) -> list[tuple[Pod, str]]:
-        """Pods whose card became unhealthy since the last call, with the card: once for each failure."""
+        """Pods whose card became unhealthy since the last call, with the card; each failure is reported once."""
         found, self._failures = self._failures, []
         return found

@@ -1,12 +1,11 @@
-"""A node's GPU memory, read from the Node object. Pure.
+"""A node's GPU memory, read from the Node object; and the codes of the card models that a pod accepts. Pure.
 
-Either the inventory annotation, or the legacy totals (`gpu-count` equal cards of `gpu-mem / gpu-count` units).
+The source is the inventory annotation or the legacy totals (`gpu-count` equal cards of `gpu-mem / gpu-count` units).
 
-Card models that a pod accepts, by their codes (`CardColumns.model_code`).
-A code is never reused, even after the last node with its name is gone: waiting pods, weights, rows of the page and
-columns of rules are kept by code, and one that missed a reuse would leave a pod waiting. A limit on names would reject
-other nodes' models. So a faulty node agent can add names without limit, and only the models that a pod names are looked
-up.
+A model's code (`CardColumns.model_code`) is never reused, even after the last node with that model is gone: waiting
+pods, weights, rows of the page and columns of rules are stored by code, and one that missed a reuse would leave a pod
+waiting. A limit on names would reject other nodes' models. So a faulty node agent can add names without limit, and the
+scheduler looks up only the models that a pod names.
 """
 
 import re
@@ -26,7 +25,7 @@ from scheduler.state.columns.arrays import BoolArray
 
 
 def accepted_codes(asked: Selection, codes: Mapping[str, int]) -> BoolArray:
-    """bool[models + 2], by code: the first stands for no card, the last for future codes.
+    """bool[models + 2], by code: the first element stands for no card, the last for future codes.
 
     codes: of each model, from 1. The name of a future model is unknown: only pods without model requirements accept it.
     """
@@ -38,9 +37,9 @@ def accepted_codes(asked: Selection, codes: Mapping[str, int]) -> BoolArray:
     return found
 
 
-# Pods on one card.
+# Maximum number of pods on one card.
 MOST_SHARERS: Final = 9999
-# Written like a heartbeat, so that the two compare as text.
+# In the format of a heartbeat, so that the two compare as text.
 _TIME: Final = re.compile(r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}Z")
 _LONGEST_REASON: Final = 64
 _OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
@@ -59,22 +58,22 @@ class GpuState(IntEnum):
 
 
 class Out(IntEnum):
-    """Why new pods may not go to a card; of several reasons, the lowest."""
+    """Why new pods may not use a card; if there are several reasons, the lowest."""
 
     IN_USE = 0
     UNHEALTHY = 1
     SUSPECT = 2
     LISTED = 3  # by the legacy ConfigMap
     CORDONED = 4
-    ANNOUNCED_TWICE = 5  # another node has its UUID, too
+    ANNOUNCED_TWICE = 5  # another node announces its UUID, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInventory:
-    """Cards of a node. allocatable: the kubelet's total of gpu-mem, 0 when absent. unit_mib: MiB in one of its units.
+    """Cards of a node. allocatable: the kubelet's total of gpu-mem, 0 if absent. unit_mib: MiB in one of its units.
 
     cordoned: UUIDs, and indexes as text, that operators took out of use. has_uuids: False for the legacy totals.
-    problem: error of the annotation, for the log; "" for none.
+    problem: error in the annotation, for the log; "" for none.
     """
 
     state: GpuState
@@ -86,7 +85,7 @@ class NodeInventory:
     problem: str = ""
 
     def out(self, card: Card, marked_unhealthy: frozenset[int]) -> Out:
-        """Why new pods may not go to the card. marked_unhealthy: indexes from the legacy ConfigMap."""
+        """Why new pods may not use the card. marked_unhealthy: indexes from the legacy ConfigMap."""
         if card.health not in _OPEN:
             return Out.UNHEALTHY if card.health is Health.UNHEALTHY else Out.SUSPECT
         if card.index in marked_unhealthy:
@@ -95,15 +94,15 @@ class NodeInventory:
 
 
 def max_sharers(text: str) -> int:
-    """The limit of pods per card in a node's annotation; 0 without a readable one."""
+    """Limit of pods per card from a node's annotation; 0 if it is missing or unreadable."""
     readable = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_SHARERS))
     return min(int(text), MOST_SHARERS) if readable else 0
 
 
 def held(node: Node) -> bool:
-    """Whether the device plugin requests a delay because the kubelet may not know of it, whatever its last report.
+    """Whether the device plugin requests a delay because the kubelet may not know the plugin, whatever its last report.
 
-    The delay ends when the kubelet has reported later than that, by the same clock.
+    The delay ends when the kubelet has sent a later report by the same clock.
     """
     until = (node.metadata.annotations or {}).get(names.HELD_UNTIL, "")
     return bool(_TIME.fullmatch(until)) and "" < node.status.reported_at() < until
@@ -140,7 +139,7 @@ def _read(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
     if state is GpuState.READY and held(node):
         state = GpuState.NOT_REGISTERED
     if inventory.withheld:
-        # Ids that containers hold stay listed, so that the kubelet still counts those.
+        # IDs that containers hold stay listed, so the kubelet's total includes them.
         state = GpuState.WITHHELD
     if inventory.unit_mib != unit_mib:
         state = GpuState.OTHER_UNIT
@@ -161,7 +160,7 @@ def _legacy_totals(node: Node, resources: ResourceNames, allocatable: int, cordo
     if capacity <= 0:
         return NodeInventory(state=GpuState.NO_CARDS)
     if not count:
-        # A device plugin registers first; its annotations will follow.
+        # A device plugin registers first and writes its annotations later.
         return NodeInventory(state=GpuState.UNREADABLE, allocatable=allocatable)
     if not 0 < count <= MAX_CARDS or capacity // count > MAX_UNITS:
         problem = f"{resources.gpu_mem} {capacity} on {resources.gpu_count} {count}; expected 1 to {MAX_CARDS} cards"
@@ -180,7 +179,7 @@ def _amount(quantities: Mapping[str, str | int | float] | None, name: str) -> in
 
 
 def newly_unhealthy(before: NodeInventory | None, now: NodeInventory) -> dict[int, str]:
-    """Slot -> the card and why, of the cards that were not unhealthy before."""
+    """Slot -> card and reason, for each card that has become unhealthy."""
     if before is None:
         return {}
     were = {card.uuid for card in before.cards if card.health is not Health.UNHEALTHY}
@@ -192,7 +191,7 @@ def newly_unhealthy(before: NodeInventory | None, now: NodeInventory) -> dict[in
 
 
 def node_differences(old: Node, new: Node) -> int:
-    """Bits of the Changes that make one of the other, but for the inventory, which is compared as it is read."""
+    """Bits of the Changes between two states of a node, except for the inventory, which is compared when it is read."""
     kinds = Change(0)
     if old.metadata.labels != new.metadata.labels:
         kinds |= Change.LABELS

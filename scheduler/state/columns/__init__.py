@@ -1,1 +1,1 @@
-"""Columns over rows: their growth, the assignment of rows, and columns of labels, taints and resources."""
+"""Columns over rows: their growth, the assignment of rows to nodes, and columns of labels, taints and resources."""

@@ -4,7 +4,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-# np.unique and similar functions import this at their first call, which would delay a decision by 40 ms.
+# np.unique and similar functions import this in their first call, which would delay a decision by 40 ms.
 import numpy.ma
 from numpy.typing import NDArray
 

@@ -1,9 +1,9 @@
-"""Which container images the nodes have: per name the rows, and its size.
+"""Container images of the nodes: for each image name, the rows that have it and its size.
 
-A node has some hundred names of images, and pods ask for few of all these: a pair of name and node costs 4 bytes, and a
-name one entry. Nodes report the same images: those that read alike are one object.
-Where nodes report several sizes under one name, that of the first counts, for as long as some node has the name.
-Source of that: kube-scheduler, backend/cache/cache.go, addNodeImageStates.
+A node has a few hundred image names, and pods request only a few of them. A pair of name and node costs 4 bytes; a name
+costs one entry. Many nodes report the same images, so equal lists share one object. If nodes report different sizes for
+one name, the first one counts as long as some node has the name.
+Source of that rule: kube-scheduler, backend/cache/cache.go, addNodeImageStates.
 """
 
 from array import array
@@ -17,17 +17,17 @@ from scheduler.kube.objects import ContainerImage, Node
 from scheduler.state.columns.arrays import RowArray
 
 MOST_NAMES: Final = 512
-"""Of the images of a node: a kubelet reports 50 images, the largest, with at most 5 names each."""
-# No image is larger: sums over the containers of a pod never wrap.
+"""Names per node: a kubelet reports the 50 largest images, with at most 5 names each."""
+# No image is larger, so sums over a pod's containers cannot overflow.
 _LARGEST_BYTES: Final = 2**45
-# Images of 5,000 nodes that have ten of their own each; beyond that the table starts over.
+# Enough for 5,000 nodes with ten images of their own each; beyond this the table starts over.
 _MOST_KNOWN: Final = 65_536
-# Characters of an image name or feature. Longer ones are not shared: only their node keeps them.
+# Maximum characters of an image name or feature. Longer ones are not shared: only their node stores them.
 _LONGEST_KNOWN: Final = 1024
 
 
 class Images:
-    """Names that no node has cost nothing."""
+    """Images by name; a name that no node has costs nothing."""
 
     def __init__(self) -> None:
         self._of_row: dict[int, tuple[ContainerImage, ...]] = {}
@@ -51,7 +51,7 @@ class Images:
         return replace(node, status=replace(status, images=images, declared_features=features))
 
     def set_row(self, row: int, images: tuple[ContainerImage, ...]) -> None:
-        """Replace the images of `row`; none for a row that leaves."""
+        """Replace the images of `row`; empty for a row that is released."""
         old = self._of_row.get(row, ())
         if old == images:
             return
@@ -73,7 +73,7 @@ class Images:
             self._of_row.pop(row, None)
 
     def count_and_size(self, name: str) -> tuple[int, int]:
-        """How many nodes have it, and how many bytes it has."""
+        """Number of nodes that have the image, and its size in bytes."""
         holders = self._holders.get(name)
         return (0, 0) if holders is None else (len(holders.rows), holders.size)
 
@@ -84,7 +84,7 @@ class Images:
 
 
 class _Holders:
-    """rows: rows that have an image of one name, in any order. size: in bytes, as the first of them reported."""
+    """Nodes with images of one name. rows: in any order. size: in bytes, as the first of them reported."""
 
     __slots__ = ("rows", "size")
 
@@ -93,7 +93,7 @@ class _Holders:
         self.size = size
 
     def remove(self, row: int) -> None:
-        # `array.index` would make a number of every entry.
+        # `array.index` would create a Python number for every entry.
         place = int((np.frombuffer(self.rows, dtype=np.int32) == row).argmax())
         last = self.rows.pop()
         if place < len(self.rows):

@@ -1,7 +1,7 @@
-"""Distinct sets of labels, and those that a selector accepts: in one pass, whatever keys it names.
+"""Distinct sets of labels, and those that a selector accepts: found in one pass, whatever keys the selector names.
 
-Each label is one number, and a set a line of sixteen of them; one of more labels has several lines. A selector is a
-table over the numbers, so no set is compared with it, and no key needs a column of its own.
+Each label is a number. A line holds sixteen labels of a set; a larger set has several lines. A selector becomes a table
+over the numbers, so it is compared with no set, and no key needs a column of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ from scheduler.state.columns.vocabulary import Vocabulary
 _WIDTH: Final = 16
 _FIRST_LINES: Final = 64
 _NOTHING: Final = -1
-# A comparison takes a twentieth of the time of looking each up in a table.
+# A comparison takes a twentieth of the time of a table look-up per label.
 _FEW_LABELS: Final = 16
 _Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class LabelSets:
-    """Label sets by code. Selectors are label selectors: they compare no numbers."""
+    """Label sets by code. Selectors are label selectors: they compare no integers."""
 
     def __init__(self) -> None:
         self._sets: Vocabulary[_Labels] = Vocabulary()
@@ -37,7 +37,7 @@ class LabelSets:
         self._set_of: Int32Array = np.full(_FIRST_LINES, _NOTHING, dtype=np.int32)
 
     def __len__(self) -> int:
-        """Entries that a table by code needs: every code is less."""
+        """Entries that a table by code needs: every code is less than this."""
         return len(self._sets)
 
     def take(self, labels: Mapping[str, str]) -> int:
@@ -64,7 +64,7 @@ class LabelSets:
 
     def accepted(self, selector: Expressions, sets: Int32Array | RowArray) -> BoolArray:
         """bool[len(sets)]: whether the selector accepts each of these sets."""
-        # One more, for lines of no set.
+        # The extra element is for unused lines.
         open_to = np.zeros(len(self._sets) + 1, dtype=np.bool_)
         open_to[sets] = True
         (lines,) = open_to[self._set_of].nonzero()
@@ -76,7 +76,7 @@ class LabelSets:
         return open_to[sets]
 
     def _has(self, expression: Expression, line: Int32Array) -> BoolArray:
-        """bool[lines]: one of the labels in each is one that the expression names. line: int32[_WIDTH, lines]."""
+        """bool[lines]: True if the line contains a label that the expression names. line: int32[_WIDTH, lines]."""
         codes = self._named(expression)
         if len(codes) > _FEW_LABELS:
             wanted = np.zeros(len(self._names) + 1, dtype=np.bool_)
@@ -125,7 +125,7 @@ class LabelSets:
         self._names.drop(code)
         if not self._names.uses_of(code):
             self._keys.drop(self._key_of.item(code))
-            # The code of no key that is in use, until the code of the label is.
+            # The label's code stands for no key until the code is used again.
             self._key_of[code] = _NOTHING
 
     def _take_line(self) -> int:

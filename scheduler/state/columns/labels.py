@@ -1,8 +1,7 @@
-"""Labels of nodes, or other objects with rows, as columns of value codes, made at the first use of a key.
+"""Labels of nodes or of other objects with rows, as columns of value codes, each created when its key is first used.
 
-An unused key costs nothing; hostname-like keys would otherwise cost a column of distinct
-values each. A key that no node has gets no column, however many pods name it. Selectors over these columns
-are in `selectors`.
+An unused key costs nothing; hostname-like keys would otherwise cost a column of distinct values each. A key that no
+node has gets no column, however many pods name it. Selectors over these columns are in `selectors`.
 """
 
 import re
@@ -22,7 +21,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)
 
 
 def integer(text: str) -> int | None:
-    """The int64 that `text` writes, or None. Source: Go's strconv.ParseInt with base 10."""
+    """The int64 that `text` represents, or None. Source: Go's strconv.ParseInt with base 10."""
     if _INTEGER.fullmatch(text) is None:
         return None
     number = int(text)
@@ -42,7 +41,7 @@ class LabelColumn:
     def of(cls, values: Sequence[str | None]) -> "LabelColumn":
         """A column with these values by row, None where the row lacks the key."""
         column = cls(len(values))
-        # All at once, and then without None: checking each value for None would take most of the time.
+        # Converted in one step, then None is handled: checking each value for None would take most of the time.
         uses: Counter[str | None] = Counter(values)
         uses.pop(None, None)
         column.values = Vocabulary.of(cast("Counter[str]", uses))
@@ -51,7 +50,7 @@ class LabelColumn:
         return column
 
     def set(self, row: int, value: str | None) -> None:
-        """Give `row` a value, or none."""
+        """Set the value of `row`; None if it lacks the key."""
         old = int(self.codes[row])
         if value is None:
             self.codes[row] = ABSENT
@@ -67,7 +66,7 @@ class LabelColumn:
     def integers(self) -> tuple[Int64Array, BoolArray]:
         """int64[codes], bool[codes]: the integer of each value, and whether it is an integer.
 
-        Computed once per value, however many selectors compare.
+        Computed once per value, however many selectors use it.
         """
         if self._integers is None:
             self._integers = np.zeros(0, dtype=np.int64)
@@ -100,7 +99,7 @@ class Labels:
         self._nowhere = LabelColumn(FIRST_CAPACITY)
 
     def set_row(self, row: int, labels: Mapping[str, str]) -> None:
-        """Replace the labels of `row`; an empty dict for a row that leaves."""
+        """Replace the labels of `row`; an empty dict for a row that is released."""
         old = self._of_row[row]
         if old == labels:
             return
@@ -116,11 +115,11 @@ class Labels:
             column.grow(capacity)
 
     def of_row(self, row: int) -> Mapping[str, str]:
-        """The labels of `row`; not to be changed."""
+        """Labels of `row`; read-only."""
         return self._of_row[row]
 
     def column(self, key: str) -> LabelColumn:
-        """The column of `key`, made now if this is the first question about it; ask again after every change."""
+        """Column of `key`, created by the first call for it. Call again after every change."""
         column = self._columns.get(key)
         if column is not None:
             return column

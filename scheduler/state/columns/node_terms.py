@@ -1,4 +1,4 @@
-"""Terms of node affinity over the rows: a pod's, or a volume's.
+"""Node affinity terms of pods or volumes, evaluated over the rows.
 
 Source: k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go.
 """
@@ -25,11 +25,11 @@ class LabelledRows(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Rows of every column."""
+        """Number of rows in every column."""
 
     @property
     def valid(self) -> BoolArray:
-        """bool[nodes]: the row is a node."""
+        """bool[nodes]: True if the row is a node."""
 
     @property
     def names(self) -> list[str]:
@@ -42,7 +42,7 @@ class LabelledRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeField:
-    """One of `matchFields`: the node's name is `value`, or, `negated`, it is not."""
+    """A requirement of `matchFields`: the node's name is `value`, or, if `negated`, it is not."""
 
     value: str
     negated: bool
@@ -52,7 +52,7 @@ class NodeField:
         return (name == self.value) is not self.negated
 
     def over(self, tables: LabelledRows, rows: Rows) -> BoolArray:
-        """bool[rows]: which of them match."""
+        """bool[rows]: True for rows that match."""
         row = tables.row_of.get(self.value)
         named = mask_of(() if row is None else (row,), rows, tables.capacity)
         return ~named if self.negated else named
@@ -72,7 +72,7 @@ class NodeTerm:
         )
 
     def over(self, tables: LabelledRows, rows: Rows) -> BoolArray:
-        """bool[rows]: which of them match."""
+        """bool[rows]: True for rows that match."""
         masks = [matcher.over(tables.labels, rows) for matcher in self.expressions]
         masks += [field.over(tables, rows) for field in self.fields]
         matched = masks[0]
@@ -99,9 +99,9 @@ class Required:
         )
 
     def over(self, tables: LabelledRows, rows: Rows) -> BoolArray:
-        """bool[rows]: which of them match."""
+        """bool[rows]: True for rows that match."""
         if (row := only_row(rows)) is not None:
-            # One row that changed, the common case: arrays would cost more than the reading of its labels.
+            # The common case is one changed row: arrays would cost more than reading its labels.
             return np.array([self.accepts(tables.labels.of_row(row), tables.names[row])], dtype=np.bool_)
         matched = None if self.selector is None else self.selector.over(tables, rows)
         if self.terms is None:
@@ -113,7 +113,7 @@ class Required:
 
     @property
     def keys(self) -> frozenset[str]:
-        """Label keys that it reads."""
+        """Label keys that the requirements read."""
         parts = (*(self.terms or ()), *(() if self.selector is None else (self.selector,)))
         return frozenset(matcher.expression.key for part in parts for matcher in part.expressions)
 
@@ -124,7 +124,7 @@ class Required:
 
 
 def parsed_term(term: objects.NodeSelectorTerm) -> NodeTerm | None:
-    """The term; None when it is empty or not valid: it matches no node."""
+    """The parsed term; None if it is empty or invalid and so matches no node."""
     expressions = all_parsed(term.match_expressions)
     fields = [_parsed_field(requirement) for requirement in term.match_fields]
     valid = tuple(field for field in fields if field is not None)
@@ -134,6 +134,6 @@ def parsed_term(term: objects.NodeSelectorTerm) -> NodeTerm | None:
 
 
 def _parsed_field(requirement: objects.Requirement) -> NodeField | None:
-    """The API server allows no other field or operator, and only one value."""
+    """The parsed field. The API server allows no other field or operator, and only one value."""
     valid = requirement.key == NAME_FIELD and requirement.operator in {"In", "NotIn"} and len(requirement.values) == 1
     return NodeField(requirement.values[0], requirement.operator == "NotIn") if valid else None

@@ -1,7 +1,7 @@
-"""Allocatable and requested amounts of every resource but gpu-mem, as one matrix row per resource that a node offers.
+"""Allocatable and requested amounts of every resource except gpu-mem: one matrix row per resource that a node offers.
 
-A requested name that no node offers gets no matrix row: otherwise one pod could make thousands of them for all nodes.
-Its requests are kept outside the matrix, and move in when a node offers it.
+A requested name that no node offers gets no matrix row: otherwise one pod could create thousands of them for all nodes.
+Such requests are stored outside the matrix, and move into it when a node offers the resource.
 """
 
 from collections import Counter
@@ -16,20 +16,21 @@ CPU_INDEX: Final = 0
 MEMORY_INDEX: Final = 1
 PODS_INDEX: Final = 3
 _ALWAYS: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
-# The first columns are theirs.
+# These resources have the first matrix rows.
 NATIVE: Final = len(_ALWAYS)
 
 
 class ResourceColumns:
-    """allocatable, requested: int64[resources, nodes]; cpu in millis, others in whole units.
+    """Amounts per resource and node.
 
-    index: resource name -> matrix row, of the resources that some node offers, and of the four that every node has.
-    version: moves when `index` changes; a matrix row may then belong to another resource.
-    scoring_requested: int64[2, nodes], cpu and memory with the defaults for containers that name none.
+    allocatable, requested: int64[resources, nodes]; cpu in millis, others in whole units.
+    index: resource name -> matrix row, for the resources that some node offers and the four that every node has.
+    version: changes when `index` does; a matrix row may then belong to another resource.
+    scoring_requested: int64[2, nodes], cpu and memory; containers that request none count with the defaults.
     """
 
     def __init__(self) -> None:
-        """The four resources that every node has."""
+        """Create the matrix rows of the four resources that every node has."""
         self.index: dict[str, int] = {name: i for i, name in enumerate(_ALWAYS)}
         self.version = 0
         self.allocatable: Int64Array = np.zeros((len(_ALWAYS), FIRST_CAPACITY), dtype=np.int64)
@@ -41,7 +42,7 @@ class ResourceColumns:
         self._beside: dict[int, Amounts] = {}
 
     def set_allocatable(self, row: int, amounts: Amounts) -> None:
-        """Replace the allocatable amounts of `row`, from 0 to less than MOST: a request of MOST fits nowhere."""
+        """Replace the allocatable amounts of `row`, from 0 to less than MOST: a request of MOST never fits."""
         self._offer(row, frozenset(amounts))
         self.allocatable[:, row] = 0
         for name, amount in amounts.items():
@@ -60,12 +61,12 @@ class ResourceColumns:
         self.scoring_requested[MEMORY_INDEX, row] += sign * scoring[1]
 
     def requested_on(self, row: int) -> Amounts:
-        """All requests of the pods on `row`, for any resource; zero amounts left out."""
+        """All requests of the pods on `row`, for any resource, without zero amounts."""
         columns = ((name, int(self.requested[index, row])) for name, index in self.index.items())
         return {name: amount for name, amount in columns if amount} | self._beside.get(row, {})
 
     def clear(self, row: int) -> None:
-        """Zero a row that leaves."""
+        """Zero a row that is released."""
         self._beside.pop(row, None)
         self.requested[:, row] = 0
         self.scoring_requested[:, row] = 0
@@ -79,7 +80,7 @@ class ResourceColumns:
         self.scoring_requested = resized(self.scoring_requested, (2, capacity), 0)
 
     def _offer(self, row: int, names: frozenset[str]) -> None:
-        """The node of `row` offers these resources and no others."""
+        """Set the resources that the node of `row` offers."""
         before = self._offers.get(row, frozenset())
         if names == before:
             return
@@ -95,7 +96,7 @@ class ResourceColumns:
                 self._goes(name)
 
     def _comes(self, names: list[str]) -> None:
-        """Give each of these resources a matrix row with its existing requests."""
+        """Give each of these resources a matrix row, filled with the existing requests."""
         for name in names:
             index = self._free.pop() if self._free else len(self.index)
             self.index[name] = index
@@ -111,7 +112,7 @@ class ResourceColumns:
                     self._add_beside(row, name, -amount)
 
     def _goes(self, name: str) -> None:
-        """Free the matrix row of a resource that no node offers now; its requests move outside the matrix."""
+        """Free the matrix row of a resource that no node offers any more; its requests move outside the matrix."""
         del self._offering[name]
         index = self.index.pop(name)
         self.version += 1

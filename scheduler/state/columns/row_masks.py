@@ -1,4 +1,4 @@
-"""Arrays over the evaluated rows, made from values of a few rows."""
+"""Arrays over the evaluated rows, built from the values of a few rows."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -8,7 +8,7 @@ from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int64Array, Rows
 
 
 def mask_of(chosen: Collection[int], rows: Rows, capacity: int) -> BoolArray:
-    """bool[rows]: which of `rows` are in `chosen`. capacity: of the tables."""
+    """bool[rows]: True for the `rows` that are in `chosen`. capacity: of the tables."""
     mask = np.zeros(count_of(rows, capacity), dtype=np.bool_)
     for place, _ in places_of(chosen, rows):
         mask[place] = True

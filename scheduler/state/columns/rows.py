@@ -1,7 +1,7 @@
-"""Which row belongs to which node, and in which order names sort.
+"""Assignment of rows to nodes, and the sort order of node names.
 
-A node that goes leaves an invalid row, which the next new node takes. Ties between nodes break by `rank`,
-the order of names, never by row number, which depends on history.
+A deleted node leaves an invalid row, which the next new node takes. Ties between nodes break by `rank`, the order of
+names, never by row number, because row numbers depend on history.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ class RowTable:
     """valid: bool[nodes]. names: one per row, "" in holes. row_of: node name -> row."""
 
     def __init__(self) -> None:
-        """No nodes, room for a few."""
+        """No nodes; capacity for a few."""
         self.valid: BoolArray = np.zeros(FIRST_CAPACITY, dtype=np.bool_)
         self.names: list[str] = [""] * FIRST_CAPACITY
         self.row_of: dict[str, int] = {}
@@ -26,7 +26,7 @@ class RowTable:
 
     @property
     def full(self) -> bool:
-        """Whether the next new node needs `grow` first."""
+        """Whether a new node needs `grow` first."""
         return not self._free
 
     @property
@@ -40,7 +40,7 @@ class RowTable:
         return self._rank
 
     def take(self, name: str) -> int:
-        """A row for a new node."""
+        """Assign a row to a new node, and return it."""
         row = self._free.pop()
         self.row_of[name] = row
         self.names[row] = name
@@ -49,7 +49,7 @@ class RowTable:
         return row
 
     def release(self, name: str) -> int:
-        """Give the row of a node back."""
+        """Release the row of a node, and return it."""
         row = self.row_of.pop(name)
         self.names[row] = ""
         self.valid[row] = False
@@ -58,7 +58,7 @@ class RowTable:
         return row
 
     def grow(self) -> int:
-        """Double the capacity; returns the new one."""
+        """Double the capacity, and return the new one."""
         old, new = self.capacity, 2 * self.capacity
         self.valid = resized(self.valid, (new,), 0)
         self.names.extend([""] * old)
@@ -79,7 +79,7 @@ class Rowed:
 
     @property
     def valid(self) -> BoolArray:
-        """bool[nodes]: the row is a node."""
+        """bool[nodes]: True if the row is a node."""
         return self._rows.valid
 
     @property
@@ -89,7 +89,7 @@ class Rowed:
 
     @property
     def row_of(self) -> dict[str, int]:
-        """Node name -> row; read only."""
+        """Node name -> row; read-only."""
         return self._rows.row_of
 
     @property

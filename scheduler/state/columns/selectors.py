@@ -1,7 +1,7 @@
-"""Label selectors: over the labels of one object, and as algebra over the columns of all nodes.
+"""Label selectors, evaluated on the labels of one object or over the columns of all nodes.
 
-Source: k8s.io/apimachinery/pkg/labels/selector.go (NewRequirement, Requirement.Matches) and
-pkg/apis/meta/v1/helpers.go (LabelSelectorAsSelector).
+Source: k8s.io/apimachinery/pkg/labels/selector.go (NewRequirement, Requirement.Matches) and pkg/apis/meta/v1/helpers.go
+(LabelSelectorAsSelector).
 """
 
 import re
@@ -22,7 +22,7 @@ _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0
 
 
 class Operator(StrEnum):
-    """Operators of the API. NOT_IN and DOES_NOT_EXIST also accept an object that lacks the key."""
+    """Operators of the API. NOT_IN and DOES_NOT_EXIST also accept an object without the key."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -45,7 +45,7 @@ class Expression:
     bound: int = 0
 
     def accepts(self, value: str | None) -> bool:
-        """Whether an object with this value of the key matches; None: it lacks the key."""
+        """Whether an object with this value of the key matches. value: None if the object lacks the key."""
         match self.operator:
             case Operator.IN:
                 return value in self.values
@@ -61,7 +61,7 @@ class Expression:
         return number > self.bound if self.operator is Operator.GT else number < self.bound
 
     def verdicts(self, column: LabelColumn) -> BoolArray:
-        """bool[codes + 1]: `accepts` by code; the last one, which ABSENT indexes, is for rows that lack the key."""
+        """bool[codes + 1]: `accepts` by code. The last element, which ABSENT indexes, is for rows without the key."""
         others = self.operator in {Operator.NOT_IN, Operator.EXISTS}
         table = np.full(len(column.values) + 1, others, dtype=np.bool_)
         table[-1] = self.accepts(None)
@@ -79,7 +79,7 @@ Expressions: TypeAlias = tuple[Expression, ...]
 
 
 class Matcher:
-    """An expression over the rows. Verdicts are kept by code of the value: rows that change cost one look-up."""
+    """An expression evaluated over rows. Verdicts are cached by the value's code: a changed row costs one look-up."""
 
     __slots__ = ("_column", "_verdicts", "_version", "expression")
 
@@ -90,7 +90,7 @@ class Matcher:
         self._verdicts: BoolArray = np.zeros(0, dtype=np.bool_)
 
     def over(self, labels: Labels, rows: Rows) -> BoolArray:
-        """bool[rows], the caller's own: which of them match."""
+        """bool[rows], a new array: True for rows that match."""
         column = labels.column(self.expression.key)
         if column is not self._column or column.values.version != self._version:
             self._column, self._version = column, column.values.version
@@ -103,7 +103,7 @@ class Matcher:
 
 
 def parsed(requirement: objects.Requirement) -> Expression | None:
-    """The expression; None when it is not a valid one, which the API server does not rule out for node affinity."""
+    """The parsed expression; None if it is invalid, which the API server does not exclude for node affinity."""
     try:
         operator = Operator(requirement.operator)
     except ValueError:
@@ -121,21 +121,21 @@ def parsed(requirement: objects.Requirement) -> Expression | None:
 
 
 def equalities(labels: Mapping[str, str]) -> Expressions:
-    """Expressions that require all of `labels`, as a nodeSelector or matchLabels."""
+    """Expressions that require all of `labels`, as in a nodeSelector or matchLabels."""
     return tuple(Expression(key, Operator.IN, frozenset({labels[key]})) for key in sorted(labels))
 
 
 def all_parsed(requirements: Iterable[objects.Requirement]) -> Expressions | None:
-    """The expressions; None when one is not valid."""
+    """The parsed expressions; None if one is invalid."""
     expressions = [parsed(requirement) for requirement in requirements]
     valid = tuple(expression for expression in expressions if expression is not None)
     return valid if len(valid) == len(expressions) else None
 
 
 def of_label_selector(selector: objects.LabelSelector | None) -> Expressions | None:
-    """The expressions, ANDed: none of them matches everything; None when the selector matches nothing.
+    """The expressions, ANDed; () if the selector matches everything, None if it matches nothing.
 
-    That is so for an absent selector, and for one that is not valid.
+    An absent or invalid selector matches nothing.
     """
     if selector is None:
         return None
@@ -147,7 +147,7 @@ def of_label_selector(selector: objects.LabelSelector | None) -> Expressions | N
 
 @lru_cache(maxsize=1024)
 def of_text(text: str) -> Expressions:
-    """The expressions of a selector as people write it, at least one. Raises SelectorError."""
+    """Expressions of a selector in its text form, at least one. Raises SelectorError if the text is invalid."""
     expressions = all_parsed(requirements(text))
     if expressions is None:
         message = f"{text[:64]!r} has an invalid label value; expected at most 63 letters, digits, -, _ and ."
@@ -156,5 +156,5 @@ def of_text(text: str) -> Expressions:
 
 
 def match(expressions: Expressions, labels: Mapping[str, str]) -> bool:
-    """Whether one object's labels match all of `expressions`."""
+    """Whether an object's labels match all of `expressions`."""
     return all(expression.accepts(labels.get(expression.key)) for expression in expressions)

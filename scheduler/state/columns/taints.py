@@ -1,4 +1,4 @@
-"""Node taints, interned by the node's whole set: each distinct set is evaluated once, not each node."""
+"""Node taints, interned as whole sets: each distinct set is evaluated once, not once per node."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
@@ -15,7 +15,7 @@ _NO_TAINTS: Final = 0
 
 
 class Taints:
-    """taint_set: int32[nodes], the code in `sets` of each node's set of taints; 0 is the empty set."""
+    """Taints of the nodes. taint_set: int32[nodes], code in `sets` of each node's set of taints; 0 is the empty set."""
 
     def __init__(self) -> None:
         self.taint_set: Int32Array = np.full(FIRST_CAPACITY, _NO_TAINTS, dtype=np.int32)
@@ -38,12 +38,12 @@ class Taints:
 
 
 class Verdicts:
-    """A caller's answer for each set of taints, cached by set: a changed row costs one look-up."""
+    """A caller's verdict for each set of taints, cached by set: a changed row costs one look-up."""
 
     __slots__ = ("_by_code", "_by_set", "_verdict", "_version")
 
     def __init__(self, verdict: Callable[[TaintSet], Any], dtype: type[np.generic]) -> None:
-        """verdict: called once per distinct set. dtype: of its answer."""
+        """verdict: called once per distinct set. dtype: of its result."""
         self._verdict = verdict
         self._by_set: dict[TaintSet, Any] = {}
         self._by_code: NDArray[Any] = np.zeros(0, dtype=dtype)
@@ -55,7 +55,7 @@ class Verdicts:
         return int(self._by_code.nbytes) + 128 * len(self._by_set)
 
     def over(self, taints: Taints, rows: Rows) -> NDArray[Any]:
-        """dtype[rows], the caller's own: the verdict of each row's set."""
+        """dtype[rows], a new array: the verdict of each row's set."""
         if taints.sets.version != self._version:
             self._judge(taints.sets)
         return self._by_code[taints.taint_set[rows]]

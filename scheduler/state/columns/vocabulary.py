@@ -1,4 +1,4 @@
-"""Values in use and their codes: int32 columns hold the code of a label's value or of a set of taints."""
+"""Values in use and their codes. int32 columns hold the code of a label's value or of a set of taints."""
 
 from collections.abc import Hashable, ItemsView, Mapping
 from typing import Any, Final, Generic, TypeVar
@@ -8,9 +8,9 @@ _FREED: Final[Any] = None
 
 
 class Vocabulary(Generic[ValueT]):
-    """Codes are counted, and reused once unused: never more codes than values in use at one time.
+    """Reference-counted codes. An unused code is reused, so there are never more codes than values in use at one time.
 
-    version: moves when a code gets another value, so that results per code can be cached.
+    version: changes when a code gets another value, so that results can be cached by code.
     """
 
     def __init__(self) -> None:
@@ -21,12 +21,12 @@ class Vocabulary(Generic[ValueT]):
         self._free: list[int] = []
 
     def __len__(self) -> int:
-        """Entries that a table by code needs: every code is less."""
+        """Entries that a table by code needs: every code is less than this."""
         return len(self._value_of)
 
     @classmethod
     def of(cls, uses: Mapping[ValueT, int]) -> "Vocabulary[ValueT]":
-        """Values that are used so often from the start; codes in their order."""
+        """Values with their initial numbers of uses; codes in this order."""
         made = cls()
         made.version = len(uses)
         made._code_of = {value: code for code, value in enumerate(uses)}
@@ -46,7 +46,7 @@ class Vocabulary(Generic[ValueT]):
         self._uses[code] -= 1
         if self._uses[code] == 0:
             del self._code_of[self._value_of[code]]
-            # The last value is not kept until another one comes: it may be large.
+            # The value is not kept until another one takes its code: it may be large.
             self._value_of[code] = _FREED
             self._free.append(code)
 
@@ -59,12 +59,12 @@ class Vocabulary(Generic[ValueT]):
         return self._code_of.get(value)
 
     def uses(self, value: ValueT) -> int:
-        """How often `value` is used."""
+        """Number of uses of `value`."""
         code = self._code_of.get(value)
         return 0 if code is None else self._uses[code]
 
     def uses_of(self, code: int) -> int:
-        """How often the value of a code is used, 0 for a code that is free."""
+        """Number of uses of a code's value, 0 for a free code."""
         return self._uses[code]
 
     def items(self) -> ItemsView[ValueT, int]:

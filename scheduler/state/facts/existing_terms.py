@@ -1,6 +1,6 @@
 """Affinity terms of placed pods: the terms that match a pod, and the topology domains in which they count.
 
-Equal terms of many pods are one, with a count per domain. Facts: see `fact` for their updates.
+Equal terms of many pods are stored once, with a count per domain. For updates of facts, see `fact`.
 Source: kube-scheduler, plugins/interpodaffinity/filtering.go, getExistingAntiAffinityCounts, and scoring.go,
 processExistingPod.
 """
@@ -27,13 +27,13 @@ _FIRST_PAIRS: Final = 8
 
 
 class TermDomains:
-    """Pairs with at least one holder, in no particular order.
+    """Pairs of a term and a topology domain with at least one holder, in no particular order.
 
     Each pair uses the domain's code in the label column, so the code stays assigned as long as the pair exists.
     """
 
     def __init__(self, column: LabelColumn) -> None:
-        """column: of the topology key."""
+        """column: label column of the topology key."""
         self._column = column
         self._place_of: dict[tuple[int, int], int] = {}
         # By position of a pair: slot of the term, code of the domain, number of holders.
@@ -46,11 +46,11 @@ class TermDomains:
 
     @property
     def column(self) -> LabelColumn:
-        """The label column of these codes."""
+        """Label column whose codes identify the domains."""
         return self._column
 
     def count(self, slot: int, domain: str, holders: int) -> None:
-        """Change by `holders` the number of pods in `domain` that have the term."""
+        """Add `holders`, which may be negative, to the number of pods in `domain` that have the term."""
         code = self._column.values.code(domain)
         place = None if code is None else self._place_of.get((slot, code))
         if place is None:
@@ -60,9 +60,9 @@ class TermDomains:
             self._leave(place)
 
     def among(self, wanted: BoolArray) -> BoolArray:
-        """bool[codes + 1], the last of rows without the topology key: domains with a holder of a wanted term.
+        """bool[codes + 1]: True for domains with a holder of a wanted term.
 
-        wanted: bool[slots].
+        The last element is for rows without the topology key. wanted: bool[slots].
         """
         pairs = len(self._place_of)
         domains = np.zeros(len(self._column.values) + 1, dtype=np.bool_)
@@ -70,15 +70,15 @@ class TermDomains:
         return domains
 
     def sums(self, weights: Int64Array) -> Int64Array:
-        """int64[codes + 1], the last of rows without the topology key: the weights of all holders in the domain.
+        """int64[codes + 1]: sum of the weights of all holders in each domain.
 
-        weights: int64[slots].
+        The last element is for rows without the topology key. weights: int64[slots].
         """
         pairs = len(self._place_of)
         each = weights.take(self._slots[:pairs]) * self._holders[:pairs]
-        # Most pairs are of terms that do not match.
+        # Most pairs belong to terms that do not match.
         (some,) = (each != 0).nonzero()
-        # Exact: sums of the weights that pods may have stay far below 2^53.
+        # Exact, because sums of the weights that pods may have stay far below 2^53.
         sums = np.bincount(self._codes.take(some), weights=each.take(some), minlength=len(self._column.values) + 1)
         return sums.astype(np.int64)
 
@@ -102,9 +102,9 @@ class TermDomains:
         self._column.values.drop(code)
 
 
-# The weight of a term, and the term.
+# (weight of a term, the term)
 Weighted: TypeAlias = tuple[int, PodAffinityTerm]
-# Of one pod: its namespace and terms.
+# (namespace of a pod, its terms)
 _Read: TypeAlias = tuple[str, tuple[Weighted, ...]]
 
 
@@ -114,7 +114,7 @@ class ExistingTerms(NodeFact[_Read]):
     def __init__(self, tables: Columns) -> None:
         super().__init__(tables)
         self.terms: PodTerms[TermKey] = PodTerms()
-        # By row: slots with the number of the row's pods that have the term; and the labels that name their domains.
+        # By row: slot -> number of the row's pods that have the term; and the labels that name their domains.
         self._on: dict[int, Counter[int]] = {}
         self._labels: dict[int, Mapping[str, str]] = {}
         self._domains: dict[str, TermDomains] = {}
@@ -125,10 +125,10 @@ class ExistingTerms(NodeFact[_Read]):
 
     @abstractmethod
     def terms_of(self, template: Template) -> Iterable[Weighted]:
-        """Terms of a pod that are counted."""
+        """Terms of a pod that this fact counts."""
 
     def read(self, pod: Pod) -> _Read | None:
-        """The namespace and the terms of a pod that has any."""
+        """Namespace and terms of a pod; None if it has no such terms."""
         template = pod.template
         if template.affinity is NO_TERMS and template.anti_affinity is NO_TERMS:
             return None
@@ -143,7 +143,7 @@ class ExistingTerms(NodeFact[_Read]):
                 self._enter(row, key) if sign > 0 else self._leave(row, key)
 
     def node_changed(self, row: int, node: Node | None) -> Change:
-        """The node's labels, and so the domains, may be others."""
+        """Update for a node whose labels, and so domains, may have changed."""
         labels = {} if node is None else node.metadata.labels or {}
         old = self._labels.get(row, labels)
         if labels == old:
@@ -165,16 +165,16 @@ class ExistingTerms(NodeFact[_Read]):
         self.terms.namespaces_changed()
 
     def bits(self, against: Int64Array) -> int:
-        """Bits that these terms, by slot, note when they open a domain; see `domain_bit`."""
+        """Bits that the terms in these slots note when they open a domain; see `domain_bit`."""
         return reduce(or_, (domain_bit(self.terms.number(slot)) for slot in against.tolist()), 0)
 
     def signature(self, namespace: str, labels: Mapping[str, str]) -> Hashable:
-        """Matching terms: equal for pods that no term distinguishes, whatever other labels terms read."""
+        """Key of the matching terms: equal for pods that no term distinguishes, whatever other labels terms read."""
         return self.terms.signature(self.against(namespace, labels)) if self.terms else ()
 
     def against(self, namespace: str, labels: Mapping[str, str]) -> Int64Array:
-        """The slots of the terms that match a pod, ascending."""
-        # A namespace that was not seen yet counts as one without labels, as in kube-scheduler.
+        """Slots of the terms that match a pod, ascending."""
+        # A namespace that has not been seen yet counts as one without labels, as in kube-scheduler.
         return self.terms.matching(namespace, self.tables.namespaces.get(namespace, {}), labels)
 
     def _enter(self, row: int, key: TermKey) -> int:
@@ -196,7 +196,7 @@ class ExistingTerms(NodeFact[_Read]):
         self.terms.drop(slot)
 
     def _count(self, row: int, slot: int, holders: int) -> None:
-        """Change by `holders` the number of the row's pods that have the term."""
+        """Add `holders`, which may be negative, to the number of the row's pods that have the term."""
         topology_key = self.terms.key(slot).topology_key
         domain = self._labels[row].get(topology_key)
         if domain is None:
@@ -210,14 +210,14 @@ class ExistingTerms(NodeFact[_Read]):
 
 
 class AntiAffinity(ExistingTerms):
-    """Required anti-affinity: the domains that it keeps others out of."""
+    """Required anti-affinity: the domains from which it excludes other pods."""
 
     def terms_of(self, template: Template) -> Iterable[Weighted]:
-        """The required ones."""
+        """Required terms."""
         return ((1, term) for term in template.anti_affinity.required_during_scheduling_ignored_during_execution)
 
     def closed(self, against: Int64Array, rows: Rows) -> BoolArray:
-        """bool[rows], the caller's own: the row lies in a domain where a pod with one of these terms is."""
+        """bool[rows], a new array: True if the row lies in a domain with a pod that has one of these terms."""
         closed = np.zeros(count_of(rows, self.tables.capacity), dtype=np.bool_)
         wanted = np.zeros(self.terms.size, dtype=np.bool_)
         wanted[against] = True
@@ -227,16 +227,16 @@ class AntiAffinity(ExistingTerms):
 
 
 class Preferences(ExistingTerms):
-    """Preferred terms of placed pods, and their required affinity, which also prefers the same domain."""
+    """Preferred terms of placed pods, and their required affinity, which also counts as a preference for the domain."""
 
     def __init__(self, tables: Columns, hard_weight: int) -> None:
-        """hard_weight: of a required affinity term; 0 leaves those out."""
+        """hard_weight: weight of a required affinity term; 0 to leave those terms out."""
         super().__init__(tables)
         self._hard_weight = hard_weight
         self._weights: Int64Array = np.zeros(0, dtype=np.int64)
 
     def terms_of(self, template: Template) -> Iterable[Weighted]:
-        """Preferred ones by their weight, negative where they keep away, and required affinity."""
+        """Preferred terms with their weight, negative for anti-affinity, and required affinity."""
         for_it, against_it = template.affinity, template.anti_affinity
         if self._hard_weight:
             yield from (
@@ -248,7 +248,10 @@ class Preferences(ExistingTerms):
             yield -preferred.weight, preferred.pod_affinity_term
 
     def sums(self, matching: Int64Array) -> Int64Array:
-        """int64[nodes]: the weights of these terms, by their slots, of every pod in the row's domains, added up."""
+        """int64[nodes]: for all pods in the row's domains, the sum of the weights of these terms.
+
+        matching: slots of the terms.
+        """
         total = np.zeros(self.tables.capacity, dtype=np.int64)
         weights = np.zeros(self.terms.size, dtype=np.int64)
         weights[matching] = self._weights[matching]

@@ -1,11 +1,12 @@
-"""A Fact: a rule's counts over the pods on each node or card, kept true by the tables.
+"""A Fact: a rule's counts over the pods on each node or card, which the tables keep up to date.
 
-    tables.fact(SomeFact) ── first call: made, and counts every existing node and pod ──▶ SomeFact
+    tables.fact(SomeFact) ── first call: creates it and counts every existing node and pod ──▶ SomeFact
          │
-         └─ from then on receives every booking, unbooking, node and namespace
+         └─ from then on it receives every booking, unbooking, node and namespace
 
-A fact reads a pod once, at the booking, and the value is kept with the pod. Unbooking uses exactly that value, whatever
-the pod is since; a change of the value moves the booking. An unused fact does not exist and costs nothing.
+A fact reads a pod once, at the booking, and the value is stored with the pod. Unbooking uses exactly that value,
+whatever has happened to the pod since; a change of the value moves the booking. An unused fact does not exist and costs
+nothing.
 """
 
 from abc import ABC, abstractmethod
@@ -39,7 +40,7 @@ class Columns(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Rows of every column."""
+        """Number of rows in every column."""
 
     @property
     def row_of(self) -> dict[str, int]:
@@ -47,16 +48,16 @@ class Columns(Protocol):
 
     @property
     def any_nominated(self) -> bool:
-        """Whether `nominated` gives any."""
+        """Whether `nominated` returns any pod."""
 
     def nominated(self) -> Iterable[tuple[int, Pod]]:
-        """(row, pod) of the nominated pods that are booked."""
+        """(row, pod) of each booked nominated pod."""
 
 
 class Fact(ABC, Generic[ReadT]):
-    """A cluster-wide count; the tables make one per class and arguments, shared by all rules.
+    """A cluster-wide count. The tables create one per class and arguments, shared by all rules.
 
-    booking_change: changes by a counted booking, beyond Change.PODS. counts_pods: False for a fact of nodes alone,
+    booking_change: changes by a counted booking, beyond Change.PODS. counts_pods: False for a fact about nodes only,
     which ignores bookings.
     """
 
@@ -64,10 +65,10 @@ class Fact(ABC, Generic[ReadT]):
     counts_pods: ClassVar[bool] = True
 
     def __init__(self, tables: Columns) -> None:
-        """tables: owner of the rows; read only. A subclass takes its arguments, hashable, after them.
+        """tables: owner of the rows; read-only. A subclass takes its own arguments, hashable, after them.
 
         booking_kinds is `booking_change` as a plain number. moved: further changes of the last booking or node update,
-        such as bits of `domain_bit`; the table takes them.
+        such as bits of `domain_bit`; the table collects and clears them.
         """
         self.tables = tables
         self.booking_kinds = int(self.booking_change)
@@ -75,10 +76,13 @@ class Fact(ABC, Generic[ReadT]):
 
     @abstractmethod
     def read(self, pod: Pod) -> ReadT | None:
-        """The counted value of a pod, compared by `==`; None: not counted. Depends on the pod alone."""
+        """The value that is counted for a pod, compared by `==`; None if not counted. Depends on the pod alone."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:  # noqa: ARG002 - few facts look at nodes
-        """The node of `row` came, changed, or (None) went, its pods unbooked before. Returns DOMAINS or nothing."""
+        """Update for a node that was added or changed, or deleted (None; its pods were unbooked before).
+
+        Returns DOMAINS or nothing.
+        """
         return Change(0)
 
     def namespaces_changed(self) -> None:
@@ -89,11 +93,11 @@ class Fact(ABC, Generic[ReadT]):
         return ()
 
     def grow(self, capacity: int) -> None:
-        """Every column has `capacity` rows from now on."""
+        """Extend every column to `capacity` rows."""
 
 
 class NodeFact(Fact[ReadT]):
-    """Counted per node."""
+    """A fact counted per node."""
 
     @abstractmethod
     def book(self, row: int, read: ReadT, sign: int) -> None:
@@ -101,7 +105,7 @@ class NodeFact(Fact[ReadT]):
 
 
 class CardFact(Fact[ReadT]):
-    """Counted per card."""
+    """A fact counted per card."""
 
     booking_change: ClassVar[Change] = Change.CARDS
 
@@ -109,12 +113,12 @@ class CardFact(Fact[ReadT]):
     def book(self, row: int, slots: tuple[int, ...], read: ReadT, sign: int) -> None:
         """Count a pod with this value on these cards of `row` (sign 1), or uncount it (sign -1).
 
-        slots: of `tables.cards`. When a node's cards change, everything is unbooked before, and booked after.
+        slots: of `tables.cards`. When a node's cards change, everything is unbooked before and booked again afterwards.
         """
 
 
 class CountByKey(NodeFact[KeyT]):
-    """How many pods of each key a node has: what `read` returns is the key. Holds an entry per key and node in use."""
+    """Number of pods of each key on a node. The key is what `read` returns. Stores an entry per key and node in use."""
 
     def __init__(self, tables: Columns) -> None:
         super().__init__(tables)
@@ -129,12 +133,12 @@ class CountByKey(NodeFact[KeyT]):
             del self._counts[read]
 
     def counts(self, key: KeyT, rows: Rows) -> Int64Array:
-        """int64[rows]: pods of `key` on each of them."""
+        """int64[rows]: number of pods with `key` on each row."""
         return values_of(self._counts.get(key, _NOTHING), rows, self.tables.capacity)
 
 
 class CardSums(CardFact[int]):
-    """A number per card: what `read` returns of each pod on it, added up.
+    """A sum per card, over the values that `read` returns for the pods on it.
 
     sums: int64[cards, nodes], in the same slots as `tables.cards.stored`.
     """
@@ -150,7 +154,7 @@ class CardSums(CardFact[int]):
             self.sums[slot, row] += sign * read
 
     def over(self, rows: Rows) -> Int64Array:
-        """int64[cards, rows], as many cards as `tables.cards` shows; a view where `rows` is a slice."""
+        """int64[cards, rows], with as many cards as `tables.cards` shows; a view if `rows` is a slice."""
         self._fit()
         return self.sums[: self.tables.cards.width, rows]
 
@@ -172,7 +176,7 @@ _PODS: Final = int(Change.PODS)
 
 
 class Booked(Protocol):
-    """A pod on a node, as facts see it. read: value of each fact that counts pods, in their order.
+    """A pod on a node, as facts see it. read: its value for each fact that counts pods, in the order of the facts.
 
     lifted: temporarily not booked.
     """
@@ -185,10 +189,10 @@ class Booked(Protocol):
 
 
 class FactTable:
-    """Owned by the tables; its methods return bits of Change. made: by kind and arguments."""
+    """All facts, owned by the tables. Methods return bits of Change. made: facts by kind and arguments."""
 
     def __init__(self, tables: Columns) -> None:
-        """tables: whose facts these are."""
+        """tables: owner of these facts."""
         self._tables = tables
         self._facts: list[AnyFact] = []
         self._counting: list[AnyFact] = []
@@ -201,7 +205,7 @@ class FactTable:
         nodes: Mapping[str, Node],
         records: Iterable[Booked],
     ) -> FactT:
-        """Make the fact, and count every existing node and pod."""
+        """Create the fact, and count every existing node and pod."""
         made = kind(self._tables, *arguments)
         fact = self.made[kind, arguments] = cast("AnyFact", made)
         self._facts.append(fact)
@@ -219,11 +223,14 @@ class FactTable:
         return made
 
     def read(self, pod: Pod) -> list[Any]:
-        """Value of each fact for a pod."""
+        """A pod's value for each fact."""
         return [fact.read(pod) for fact in self._counting]
 
     def book(self, record: Booked, row: int, sign: int, *, of_cards: bool | None = None) -> int:
-        """Book (sign 1) or unbook (sign -1) a pod. of_cards: only facts per card, only those per node; None: all."""
+        """Book (sign 1) or unbook (sign -1) a pod.
+
+        of_cards: True for facts per card only, False for facts per node only, None for all.
+        """
         kinds = 0
         for fact, read in zip(self._counting, record.read, strict=True):
             if read is not None and (of_cards is None or isinstance(fact, CardFact) is of_cards):
@@ -245,7 +252,7 @@ class FactTable:
         return kinds
 
     def node_changed(self, row: int, node: Node | None) -> int:
-        """The node of `row` came, changed or went."""
+        """Update all facts for a node that was added, changed or deleted."""
         kinds = 0
         for fact in self._facts:
             kinds |= int(fact.node_changed(row, node)) | fact.moved
@@ -262,13 +269,13 @@ class FactTable:
         return {row for fact in self._facts for row in fact.volumes_changed(changes)}
 
     def grow(self, capacity: int) -> None:
-        """Every column has `capacity` rows from now on."""
+        """Extend every column to `capacity` rows."""
         for fact in self._facts:
             fact.grow(capacity)
 
 
 def _book(fact: AnyFact, record: Booked, row: int, read: object, sign: int) -> int:
-    """Book one fact. Returns bits of its changes beyond the fact's `booking_change`."""
+    """Book a pod in one fact. Returns bits of its changes beyond the fact's `booking_change`."""
     if isinstance(fact, NodeFact):
         fact.book(row, read, sign)
     elif record.held is not None:

@@ -1,7 +1,7 @@
-"""Selectors indexed by the labels that they require and exclude: an object's labels yield the selectors that match.
+"""Selectors indexed by the labels that they require and exclude: an object's labels yield the matching selectors.
 
 No selector is compared with the object: each requirement is an entry under its label, so a query costs only the entries
-of the object's own labels, added up by NumPy.
+of the object's own labels, which NumPy adds up.
 """
 
 from array import array
@@ -13,29 +13,29 @@ import numpy as np
 from scheduler.state.columns.arrays import Int64Array, resized
 from scheduler.state.columns.selectors import Expression, Expressions, Operator
 
-# (key, value) of a label; None: any value.
+# (key, value) of a label; a value of None stands for any value.
 _Entry: TypeAlias = tuple[str, str | None]
-# Under this one are selectors that ask for no label. No label has this key.
+# Entry for selectors that require no label. No label has this key.
 _ANY_OBJECT: Final[_Entry] = ("", None)
 _NONE: Final[Int64Array] = np.zeros(0, dtype=np.int64)
-# From this many slots per entry found, sorting the entries is faster than a sum for each slot.
+# From this many slots per entry found, sorting the entries is faster than a sum per slot.
 _SPARSE: Final = 16
 
 
 class LabelIndex:
-    """Selectors of In, NotIn, Exists and DoesNotExist, each by a slot that its owner chose, 0 or more."""
+    """Selectors of In, NotIn, Exists and DoesNotExist, each in a slot (0 or more) that its owner chose."""
 
     def __init__(self) -> None:
         self._asking: dict[_Entry, array[int]] = {}
         self._refusing: dict[_Entry, array[int]] = {}
-        # int64[slots]: entries of `asking` that an object has to have.
+        # int64[slots]: number of entries of `asking` that an object must have.
         self._needs: Int64Array = _NONE
 
     def __bool__(self) -> bool:
         return bool(self._asking)
 
     def add(self, slot: int, selector: Expressions) -> None:
-        """A selector, at a slot that is free."""
+        """Add a selector in a free slot."""
         if slot >= len(self._needs):
             self._needs = resized(self._needs, (max(16, 2 * slot),), 0)
         asking = [expression for expression in selector if _asks(expression)]
@@ -44,7 +44,7 @@ class LabelIndex:
             entries.setdefault(entry, array("q")).append(slot)
 
     def discard(self, slot: int, selector: Expressions) -> None:
-        """The selector that was added at this slot."""
+        """Remove the selector that was added in this slot."""
         for entries, entry in self._entries(selector):
             slots = entries[entry]
             last = slots.pop()
@@ -54,7 +54,7 @@ class LabelIndex:
                 del entries[entry]
 
     def matches(self, labels: Mapping[str, str]) -> Int64Array:
-        """The slots of the selectors that match an object with these labels, ascending."""
+        """Slots of the selectors that match an object with these labels, ascending."""
         entries = [_ANY_OBJECT, *labels.items(), *((key, None) for key in labels)]
         found = _together(self._asking, entries)
         if not len(found):
@@ -85,13 +85,13 @@ def _asks(expression: Expression) -> bool:
 
 
 def _labels_of(expression: Expression) -> Iterable[_Entry]:
-    """Labels that an expression requires or excludes; an object has at most one of them."""
+    """Labels that an expression requires or excludes; an object has at most one of these labels."""
     if expression.operator in {Operator.EXISTS, Operator.DOES_NOT_EXIST}:
         return ((expression.key, None),)
     return ((expression.key, value) for value in expression.values)
 
 
 def _together(entries: Mapping[_Entry, "array[int]"], wanted: Iterable[_Entry]) -> Int64Array:
-    """int64: every slot under one of these entries, with repetitions."""
+    """int64: the slots under all of these entries, with repetitions."""
     found = [np.frombuffer(slots, dtype=np.int64) for entry in wanted if (slots := entries.get(entry)) is not None]
     return np.concatenate(found) if found else _NONE

@@ -1,10 +1,10 @@
-"""Counts of matching pods per node and query of a rule, kept true.
+"""Counts of matching pods per node for each query of a rule, kept up to date.
 
-A query is counted at its first use, in one pass over the labels of all pods; from then on each booking changes
-the counts of the queries that its pod matches, found by the pod's labels.
+A query is counted at its first use, in one pass over the labels of all pods. From then on, each booking updates the
+counts of the queries that its pod matches, which are found by the pod's labels.
 
-Labels of the pods that have a node, as columns: how many pods of each node match a selector, in one pass.
-Pods with equal labels share a set of them, and a selector is held against the sets.
+The labels of pods that have a node are columns, so one pass counts how many pods of each node match a selector.
+Pods with equal labels share a label set, and selectors are compared with the sets.
 """
 
 from collections import OrderedDict
@@ -29,22 +29,22 @@ _NOTHING: Final = -1
 
 
 class PodLabels:
-    """One entry per pod: its namespace, its labels, its node's row and whether it terminates."""
+    """Columns with one entry per pod: its namespace, its labels, its node's row and whether it is terminating."""
 
     def __init__(self) -> None:
         self._place_of: dict[str, int] = {}
         self._free: list[int] = list(range(_FIRST_PLACES - 1, -1, -1))
         self._sets = LabelSets()
         self._namespaces: Vocabulary[str] = Vocabulary()
-        # By position of a pod: codes of its labels and namespace, its row, NOTHING at a free position, and whether it
-        # terminates.
+        # By position of a pod: codes of its labels and namespace; its row, NOTHING for a free position; whether it is
+        # terminating.
         self._labels: Int32Array = np.zeros(_FIRST_PLACES, dtype=np.int32)
         self._namespace: Int32Array = np.zeros(_FIRST_PLACES, dtype=np.int32)
         self._row: Int32Array = np.full(_FIRST_PLACES, _NOTHING, dtype=np.int32)
         self._terminates: BoolArray = np.zeros(_FIRST_PLACES, dtype=np.bool_)
 
     def enter(self, uid: str, namespace: str, labels: Mapping[str, str], row: int, *, terminates: bool) -> None:
-        """A pod that is not there yet."""
+        """Add a pod that is not in the columns yet."""
         if not self._free:
             self._grow()
         place = self._place_of[uid] = self._free.pop()
@@ -64,7 +64,7 @@ class PodLabels:
     def count(
         self, terms: tuple[TermKey, ...], namespaces: Mapping[str, Mapping[str, str]], capacity: int, *, living: bool
     ) -> Int64Array:
-        """int64[capacity], by row: pods that match all of `terms`. living: terminating pods do not count.
+        """int64[capacity], by row: pods that match all of `terms`. living: leave out terminating pods.
 
         namespaces: their labels; a missing namespace has none.
         """
@@ -78,7 +78,7 @@ class PodLabels:
         return np.bincount(self._row[pods], minlength=capacity)
 
     def _in_scope(self, term: TermKey, namespaces: Mapping[str, Mapping[str, str]]) -> BoolArray:
-        """bool[codes of namespaces]."""
+        """bool[codes of namespaces]: True for namespaces to which the term applies."""
         in_scope = np.zeros(len(self._namespaces), dtype=np.bool_)
         selector = term.namespace_selector
         for namespace, code in self._namespaces.items():
@@ -96,17 +96,17 @@ class PodLabels:
         self._free = list(range(2 * places - 1, places - 1, -1))
 
 
-# Bytes of counts that are kept, over all queries: 1,000 queries of 8,000 nodes.
+# Bytes of cached counts, over all queries: enough for 1,000 queries with 8,000 nodes.
 _BUDGET_BYTES: Final = 64 * 1024 * 1024
-# Queries whose matching pods are tracked. Classes that wait repeat their query before it is dropped.
+# Queries whose matching pods are tracked. Waiting classes repeat their query before it is dropped.
 _MOST_QUERIES: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Pods that match all of `terms`, at least one. living: those that terminate do not count.
+    """Pods that match all of `terms`, at least one. living: terminating pods do not count.
 
-    The topology keys of the terms are "", and their weights 1: a query is about pods, wherever they are.
+    The terms' topology keys are "" and their weights 1: a query is about pods, wherever they are.
     """
 
     terms: tuple[TermKey, ...]
@@ -114,7 +114,7 @@ class Query:
 
     @classmethod
     def of(cls, *terms: TermKey) -> "Query":
-        """Query of terms with topology keys and weights."""
+        """Query of these terms, without their topology keys and weights."""
         return cls(tuple(replace(term, topology_key="", weight=1) for term in terms))
 
     @property
@@ -133,7 +133,7 @@ class Query:
         return self.terms[0].selector
 
     def matches(self, namespace: str, about: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-        """Whether a pod there is one of those. about: the namespace's labels."""
+        """Whether a pod in this namespace matches. about: the namespace's labels."""
         return all(
             (
                 namespace in term.namespaces
@@ -152,7 +152,7 @@ class _Read(NamedTuple):
 
 
 class MatchingPods(NodeFact[_Read]):
-    """Every pod that has a node, and the queries that rules have asked lately."""
+    """Every pod that has a node, and recent queries of rules."""
 
     def __init__(self, tables: Columns) -> None:
         super().__init__(tables)
@@ -195,7 +195,7 @@ class MatchingPods(NodeFact[_Read]):
             self._counts[slot] = resized(counts, (capacity,), 0)
 
     def counts(self, query: Query) -> Int64Array:
-        """int64[nodes]: how many pods of each row match; read only, and true until the next booking."""
+        """int64[nodes]: number of matching pods of each row; read-only, and valid until the next booking."""
         slot = self._slot(query)
         counts = self._counts.get(slot)
         if counts is None:
@@ -216,7 +216,7 @@ class MatchingPods(NodeFact[_Read]):
         return counts - np.bincount(coming, minlength=len(counts)) if coming else counts
 
     def bit(self, query: Query, *, came: bool) -> int:
-        """Bit to note when a matching pod comes (or leaves), see `domain_bit`."""
+        """Bit that is noted when a matching pod comes (came=True) or leaves; see `domain_bit`."""
         return _bit(self._queries.number(self._slot(query)), came=came)
 
     def _slot(self, query: Query) -> int:

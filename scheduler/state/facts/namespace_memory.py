@@ -1,4 +1,4 @@
-"""Requested GPU memory per namespace, for metrics; no rule reads it."""
+"""Requested GPU memory per namespace, for metrics only; and the lowest pod priority of each node."""
 
 from typing import ClassVar, Final, TypeAlias
 
@@ -13,7 +13,7 @@ NOBODY: Final = int(np.iinfo(np.int64).max)
 
 
 class Priorities(NodeFact[int]):
-    """lowest: int64[nodes], NOBODY where no pod can be evicted. Nominated pods count while they are booked."""
+    """Lowest priority per node. lowest: int64[nodes], NOBODY if no pod can be evicted. Booked nominated pods count."""
 
     def __init__(self, tables: Columns) -> None:
         super().__init__(tables)
@@ -21,7 +21,7 @@ class Priorities(NodeFact[int]):
         self._on: dict[int, dict[int, int]] = {}
 
     def read(self, pod: Pod) -> int:
-        """Its priority; NOBODY for a mirror pod, which its kubelet keeps running."""
+        """Priority of the pod; NOBODY for a mirror pod, which its kubelet keeps running."""
         return NOBODY if pod.mirror else pod.priority
 
     def book(self, row: int, read: int, sign: int) -> None:
@@ -47,9 +47,9 @@ _Requested: TypeAlias = tuple[str, int]
 
 
 class NamespaceMemory(CardFact[_Requested]):
-    """requested: bytes by namespace, over its pods on existing nodes; no entries of 0.
+    """Requested memory by namespace. requested: bytes, over the namespace's pods on existing nodes; no entries of 0.
 
-    In the unit of each pod's node. Nominated pods count while they are booked, as in every fact.
+    Converted by the unit of each pod's node. Booked nominated pods count, as in every fact.
     """
 
     booking_change: ClassVar[Change] = Change(0)
@@ -59,7 +59,7 @@ class NamespaceMemory(CardFact[_Requested]):
         self.requested: dict[str, int] = {}
 
     def read(self, pod: Pod) -> _Requested | None:
-        """Over all cards; None when it requests nothing."""
+        """The pod's namespace and its units over all cards; None if it requests no GPU memory."""
         units = pod.template.gpu_units
         return (pod.key.namespace, units) if units else None
 

@@ -1,8 +1,8 @@
 """Node changes that affect topology domains: deleted nodes, changed labels, changed taints.
 
 A rule that compares domains may accept a node of one domain because a node of another was deleted or no longer counts.
-Each label key has its own bit, so that only rules that read the key run again. A new node opens itself, and opens
-others only by its pods, which `MatchingPods` notes.
+Each label key has its own bit, so that only rules that read the key run again. A new node opens its own row. It opens
+other rows only through its pods, which `MatchingPods` notes.
 """
 
 from collections.abc import Mapping
@@ -21,18 +21,18 @@ _KEPT_KEYS: Final = 4096
 
 @lru_cache(maxsize=_KEPT_KEYS)
 def label_bit(key: str) -> int:
-    """Bit to note when a node with this label is deleted, or changes its value; see `domain_bit`."""
+    """Bit that is noted when a node with this label is deleted, or the label's value changes; see `domain_bit`."""
     return domain_bit(int.from_bytes(blake2b(key.encode(), digest_size=4).digest()))
 
 
 TAINTS_BIT: Final = label_bit("taints of nodes")
-"""What is noted when a node has other taints."""
+"""Bit that is noted when a node's taints change."""
 SELECTORS_BIT: Final = label_bit("selectors of Services and controllers")
-"""What is noted when a pod that says nothing may be spread with others."""
+"""Bit that is noted when a pod without constraints of its own may be spread with other pods than before."""
 
 
 class NodeDomains(NodeFact[None]):
-    """Notes `label_bit` and TAINTS_BIT; holds no counts."""
+    """Source of `label_bit` and TAINTS_BIT; holds no counts."""
 
     counts_pods: ClassVar[bool] = False
 
@@ -42,7 +42,7 @@ class NodeDomains(NodeFact[None]):
         self._taints: dict[int, tuple[Taint, ...]] = {}
 
     def read(self, pod: Pod) -> None:
-        """Never asked."""
+        """Never called."""
 
     def book(self, row: int, read: None, sign: int) -> None:
         """Never called."""
@@ -61,10 +61,10 @@ class NodeDomains(NodeFact[None]):
         return Change(0)
 
     def _moved_by(self, old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> int:
-        """The bits of the labels that differ. None: the node does not exist."""
+        """Bits of the labels that differ. None: the node does not exist."""
         if old is None or old == new:
             return 0
-        # Of the hundreds of labels of a deleted node, those in use.
+        # A deleted node may have hundreds of labels; only those in use matter.
         keys = self.tables.labels.asked() & old.keys() if new is None else {key for key, _ in old.items() ^ new.items()}
         bits = 0
         for key in keys:

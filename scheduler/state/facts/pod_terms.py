@@ -1,4 +1,4 @@
-"""The distinct affinity terms of placed pods, each with a slot, and the terms that match a pod.
+"""Distinct affinity terms of placed pods, each with a slot, and the terms that match a pod.
 
 Source: kube-scheduler, framework/types.go, AffinityTerm.Matches.
 """
@@ -17,11 +17,11 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, resized
 from scheduler.state.columns.selectors import Expressions, of_label_selector
 from scheduler.state.facts.label_index import LabelIndex
 
-# A signature of more terms than this is a digest, because it is compared and hashed often.
+# A signature of more terms than this is a digest, because signatures are often compared and hashed.
 _SPELLED_OUT: Final = 16
-# Namespaces for which it is kept which terms select them, a byte per slot each.
+# Namespaces for which the terms that select them are cached, at a byte per slot each.
 _KEPT_NAMESPACES: Final = 64
-# Terms whose number is kept after their last pod has left: those of a replaced workload, or of queries.
+# Terms that keep their number after their last pod has left: terms of a replaced workload, or of queries.
 _REMEMBERED: Final = 1024
 _NO_TERMS: Final[Int64Array] = np.zeros(0, dtype=np.int64)
 
@@ -40,12 +40,12 @@ class TermKey:
     weight: int = 1
 
 
-# Most terms are about the namespace of their own pod: as many different ones as a cluster has namespaces.
+# Most terms name only their own pod's namespace, so there are as many distinct values as namespaces.
 _one_namespace = lru_cache(maxsize=4096)(lambda namespace: frozenset({namespace}))
 
 
 def term_key(term: PodAffinityTerm, namespace: str, weight: int = 1) -> TermKey | None:
-    """Content of a term of a pod in `namespace`; None when it can match no pod.
+    """Content of a term of a pod in `namespace`; None if it can match no pod.
 
     matchLabelKeys and mismatchLabelKeys are not read: the API server has merged them into the selector.
     """
@@ -62,11 +62,11 @@ class Scoped(Hashable, Protocol):
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Their names."""
+        """Names of the namespaces."""
 
     @property
     def namespace_selector(self) -> Expressions | None:
-        """None without one."""
+        """Selector of namespaces; None without one."""
 
     @property
     def selector(self) -> Expressions:
@@ -77,7 +77,7 @@ ScopedT = TypeVar("ScopedT", bound=Scoped)
 
 
 class PodTerms(Generic[ScopedT]):
-    """Terms in use, or other conditions on pods. version: moves when `matching` may answer differently."""
+    """Terms in use, or other conditions on pods. version: changes when `matching` may give another result."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -86,14 +86,16 @@ class PodTerms(Generic[ScopedT]):
         self._free: list[int] = []
         # int64[slots]: a number that no other term ever gets, so that an old signature never matches a new term.
         self._numbers: Int64Array = _NO_TERMS
-        # int64[slots]: pods that have it, each as often as it has it.
+        # int64[slots]: number of uses; a pod counts once for each time it has the term.
         self._holders: Int64Array = _NO_TERMS
         self._given = 0
         self._remembered: LRUCache[ScopedT, int] = LRUCache(_REMEMBERED)
-        # By their conditions on a pod's labels: terms that name its namespace, and terms that select namespaces.
+        # Indexed by their conditions on a pod's labels: terms that name its namespace, and terms that select
+        # namespaces.
         self._naming: dict[str, LabelIndex] = {}
         self._selecting = LabelIndex()
-        # By the conditions of the latter on a namespace's labels; and for each namespace bool[slots]: they select it.
+        # The latter, indexed by their conditions on a namespace's labels; and, by namespace, bool[slots]: True if
+        # selected.
         self._of_namespaces = LabelIndex()
         self._selected: dict[str, BoolArray] = {}
 
@@ -102,11 +104,11 @@ class PodTerms(Generic[ScopedT]):
 
     @property
     def size(self) -> int:
-        """Every slot is less."""
+        """Number of slots; every slot is less than this."""
         return len(self._numbers)
 
     def slot(self, key: ScopedT) -> int:
-        """Slot of a term in use; KeyError otherwise."""
+        """Slot of a term in use. Raises KeyError for others."""
         return self._slots[key]
 
     def key(self, slot: int) -> ScopedT:
@@ -118,7 +120,7 @@ class PodTerms(Generic[ScopedT]):
         return int(self._numbers[slot])
 
     def take(self, key: ScopedT) -> int:
-        """The slot of a term that one more pod has."""
+        """Slot of a term, with one more use."""
         slot = self._slots.get(key)
         if slot is None:
             slot = self._enter(key)
@@ -126,18 +128,18 @@ class PodTerms(Generic[ScopedT]):
         return slot
 
     def drop(self, slot: int) -> None:
-        """One pod fewer has the term. When it was the last one, the slot may be another term's next."""
+        """Remove one use of the term. After the last one, the slot may be reused for another term."""
         self._holders[slot] -= 1
         if not self._holders[slot]:
             self._leave(slot)
 
     def namespaces_changed(self) -> None:
-        """A namespace came, went, or has other labels."""
+        """Update for a namespace that was added, deleted, or relabeled."""
         if self._selecting:
             self._changed()
 
     def matching(self, namespace: str, about: Mapping[str, str], labels: Mapping[str, str]) -> Int64Array:
-        """The slots of the terms that match a pod with these labels there, ascending. about: the namespace's labels."""
+        """Slots of the terms that match such a pod, ascending. about: the namespace's labels."""
         naming = self._naming.get(namespace)
         named = _NO_TERMS if naming is None else naming.matches(labels)
         if not self._selecting:
@@ -147,7 +149,7 @@ class PodTerms(Generic[ScopedT]):
         return np.union1d(named, found) if len(named) and len(found) else named if len(named) else found
 
     def signature(self, slots: Int64Array) -> Hashable:
-        """Equal for equal sets of terms, whatever terms come and go."""
+        """Key that is equal for equal sets of terms, whatever terms are added or dropped."""
         if not len(slots):
             return ()
         numbers = np.sort(self._numbers[slots])
@@ -170,7 +172,7 @@ class PodTerms(Generic[ScopedT]):
         return slot
 
     def _number_of(self, key: ScopedT) -> int:
-        """The term's previous number, if that is not long ago: signatures then stay the same."""
+        """A number for the term: a recent one is used again, so that signatures stay the same."""
         number = self._remembered.get(key)
         if number is None:
             self._given += 1

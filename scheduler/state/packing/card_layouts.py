@@ -1,4 +1,4 @@
-"""Card layouts of the nodes, whatever their load or health: which requests a node could ever hold."""
+"""Card layouts of the nodes, regardless of load and health: the requests that a node could ever hold."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _PRIME: Final = np.uint64(0x100000001B3)
 
 
 class CardLayouts:
-    """One entry for nodes with equal cards. A snapshot: the tables change."""
+    """Layouts, stored once for all nodes with equal cards. A snapshot: the tables may change later."""
 
     def __init__(self, tables: SeenTables) -> None:
         """Layouts of the nodes that announce in the scheduler's unit."""
@@ -34,7 +34,7 @@ class CardLayouts:
                 self._kinds.append((units[:, first], model[:, first]))
 
     def hold(self, cards: int, units: int, models: Selection) -> bool:
-        """Whether a node has this many cards of these models with at least these units each."""
+        """Whether a node has at least this many cards of these models, each with at least these units."""
         accepted = accepted_codes(models, self._codes)
         return any(
             bool((np.count_nonzero((sizes >= units) & accepted[model], axis=0) >= cards).any())
@@ -42,6 +42,6 @@ class CardLayouts:
         )
 
     def largest(self, models: Selection = _ANY_MODEL) -> int:
-        """Units of the largest card of these models; 0 without one."""
+        """Units of the largest card of these models; 0 if there is none."""
         accepted = accepted_codes(models, self._codes)
         return max((int(sizes.max(where=accepted[model], initial=0)) for sizes, model in self._kinds), default=0)

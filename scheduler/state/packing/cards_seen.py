@@ -1,4 +1,4 @@
-"""The rows of the tables as a workload reads them, and the values kept for every row."""
+"""Rows of the tables as a workload reads them, and the values stored for every row."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
@@ -15,14 +15,14 @@ ROWS_AT_A_TIME: Final = 2_048
 
 
 class SeenTables(Protocol):
-    """The part of the tables that is read here."""
+    """The part of the tables that this module reads."""
 
     cards: CardColumns
     resources: ResourceColumns
 
     @property
     def capacity(self) -> int:
-        """Rows of every column."""
+        """Number of rows in every column."""
 
 
 class FreeCards(NamedTuple):
@@ -48,7 +48,7 @@ class FreeCards(NamedTuple):
         return FreeCards(self.free[:, places], self.model[:, places], self.cpu[places])
 
     def rooms(self, workload: PodMix) -> FloatArray:
-        """float64[rows, 3 x asks]: what Room has of each of them."""
+        """float64[rows, 3 x asks]: the fields of Room for each row."""
         free, model, like = workload.kinds_of_cards(self.free, self.model)
         of_kinds = workload.on_cards(free, model)
         found: FloatArray = of_kinds[like[0]]
@@ -58,7 +58,7 @@ class FreeCards(NamedTuple):
 
 
 class FreeCardsOf(NamedTuple):
-    """Free cards of one row, as plain Python numbers: computing with them costs a fifth. By slot, at every width."""
+    """Free cards of one row as plain Python numbers, which compute five times as fast. By slot, at every width."""
 
     free: list[int]
     model: list[int]
@@ -82,7 +82,7 @@ def free_cpu(tables: SeenTables, rows: Rows) -> FloatArray:
 
 
 def seen_in_chunks(tables: SeenTables, rows: Rows) -> Iterator[tuple[Rows, FreeCards]]:
-    """(position among `rows`, their cards), every row once, in chunks of the best size."""
+    """(positions among `rows`, their cards): every row once, in chunks of the best size."""
     for group in tables.cards.groups(rows):
         for places, some in in_chunks(group.rows, tables.capacity):
             with tables.cards.viewing(group.width):
@@ -91,7 +91,7 @@ def seen_in_chunks(tables: SeenTables, rows: Rows) -> Iterator[tuple[Rows, FreeC
 
 
 def in_chunks(rows: Rows, capacity: int) -> Iterator[tuple[slice, Rows]]:
-    """(position among `rows`, these rows), in chunks of the best size."""
+    """(positions among `rows`, these rows), in chunks of the best size."""
     if isinstance(rows, slice):
         start, stop, _ = rows.indices(capacity)
         yield from ((slice(some.start - start, some.stop - start), some) for some in slices(start, stop))
@@ -100,12 +100,12 @@ def in_chunks(rows: Rows, capacity: int) -> Iterator[tuple[slice, Rows]]:
 
 
 def slices(start: int, stop: int) -> Iterator[slice]:
-    """The numbers from `start` to `stop`, exclusive, in chunks of the best size."""
+    """Slices of the range from `start` to `stop`, exclusive, in chunks of the best size."""
     return (slice(at, min(at + ROWS_AT_A_TIME, stop)) for at in range(start, stop, ROWS_AT_A_TIME))
 
 
 def rows_at(rows: Rows, places: Rows = ALL_ROWS) -> RowArray:
-    """Rows of the tables. places: positions among `rows`; all of them only if a slice has an end."""
+    """Rows of the tables. places: positions among `rows`; not a slice if `rows` is a slice without an end."""
     if not isinstance(rows, slice):
         return rows[places]
     if isinstance(places, slice):

@@ -1,7 +1,7 @@
-"""Free card memory that typical pods cannot use: of the cluster, and of each node.
+"""Free card memory that typical pods cannot use, of the cluster and of each node.
 
-Requests count by their shares alone, whatever the policy: their scarcity changes with every pod, and the shown value
-must keep its meaning. Works without the policy, too.
+Requests count by their shares alone, whatever the policy: scarcity weights change with every pod, but the displayed
+value must keep its meaning. Also works without the policy.
 
     event loop: Copied.of(tables) ──▶ another thread: each_measured()      or, at once: measured(tables, workload)
 """
@@ -20,9 +20,9 @@ from scheduler.state.packing.workload import PARTS, FloatArray, PodMix, Room
 
 
 class Fragmentation(NamedTuple):
-    """Totals of some rows. free: allocatable units of cards. unusable: units of those that a typical pod cannot use.
+    """Totals of some rows. free: allocatable units of cards. unusable: units among them that a typical pod cannot use.
 
-    A mean over the usual requests, 0..free; 0 if none is known.
+    unusable is a mean over the usual requests, 0..free; 0 if no request is known.
     """
 
     free: float
@@ -30,7 +30,7 @@ class Fragmentation(NamedTuple):
 
 
 class MeasuredTables(cards_seen.SeenTables, Protocol):
-    """The part of the tables that is read here. unschedulable: bool[nodes]."""
+    """The part of the tables that this module reads. unschedulable: bool[nodes]."""
 
     unschedulable: BoolArray
 
@@ -47,7 +47,7 @@ class Measured(NamedTuple):
 
 
 def of_cards(cards: FreeCards, workload: PodMix) -> Measured:
-    """Fragmentation of rows with these cards, real or assumed.
+    """Fragmentation of rows with these cards, actual or hypothetical.
 
     workload: with shares as weights, see `TargetWorkload.usual`.
     """
@@ -57,22 +57,23 @@ def of_cards(cards: FreeCards, workload: PodMix) -> Measured:
     first, like = alike(kinds_of(cards))
     kinds = cards.of_rows(first)
     usable = workload.worth(Room.of(kinds.rooms(workload)), kinds.cpu)[like] / PARTS
-    # The weights are rounded to PARTS, so usable memory may exceed free memory by a few of them.
+    # Weights are rounded to PARTS, so usable memory may exceed free memory by a few PARTS.
     return Measured(free, np.maximum(free - usable, 0.0))
 
 
 def measured(tables: MeasuredTables, workload: PodMix, rows: Rows = ALL_ROWS) -> Measured:
     """Current fragmentation of `rows`, in their order.
 
-    20 ms for 5,000 nodes of 8 cards: not on the event loop for all.
+    Takes 20 ms for 5,000 nodes of 8 cards: do not measure all rows on the event loop.
     """
     return Copied.of(tables, workload, rows).measured()
 
 
 class Copied(NamedTuple):
-    """A copy of the measure's input, which changes of the tables do not affect.
+    """A copy of the measure's input, unaffected by changes of the tables.
 
-    workload: see of_cards. rows: their number. chunks: (position among the rows, their cards), a few milliseconds each.
+    workload: see of_cards. rows: number of rows. chunks: (positions among the rows, their cards); each chunk takes a
+    few milliseconds.
     """
 
     workload: PodMix
@@ -81,7 +82,7 @@ class Copied(NamedTuple):
 
     @classmethod
     def of(cls, tables: MeasuredTables, workload: PodMix, rows: Rows = ALL_ROWS) -> "Copied":
-        """Copy of the current tables. A node that takes no new pods has nothing free."""
+        """Copy of the current tables. A node that takes no new pods has no free cards."""
         count = len(range(*rows.indices(tables.capacity))) if isinstance(rows, slice) else len(rows)
         takes_pods = (tables.cards.state[rows] == GpuState.READY) & ~tables.unschedulable[rows]
         found = [
@@ -91,17 +92,17 @@ class Copied(NamedTuple):
         return cls(workload, count, found)
 
     def each_measured(self, into: Measured) -> Iterator[None]:
-        """Computes `into`, see `nothing`, one chunk per step."""
+        """Compute `into` (see `nothing`), one chunk per step."""
         for places, cards in self.chunks:
             into.free[places], into.unusable[places] = of_cards(cards, self.workload)
             yield
 
     def nothing(self) -> Measured:
-        """Room for the measure of these rows, all 0."""
+        """Result arrays for these rows, all 0."""
         return Measured(np.zeros(self.rows), np.zeros(self.rows))
 
     def measured(self) -> Measured:
-        """Everything at once."""
+        """Measure of all rows at once."""
         into = self.nothing()
         for _ in self.each_measured(into):
             pass

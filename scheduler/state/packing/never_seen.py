@@ -1,7 +1,7 @@
-"""Requests that count a little before any pod has made them, so that the first such pod finds room, too.
+"""Requests that count a little before any pod has made them, so that the first such pod also finds room.
 
-A whole node, for each shape of nodes with several cards; and, if there are several models, a card of each with its
-share of the CPU. Otherwise the first pods could fill all the nodes that a later pod may use.
+They are a whole node, for each shape of nodes with several cards; and, if there are several models, a card of each
+model with its share of the CPU. Otherwise the first pods could fill all the nodes that a later pod may use.
 """
 
 from typing import Final
@@ -14,13 +14,13 @@ from scheduler.state.columns.resources import CPU_INDEX
 from scheduler.state.packing.cards_seen import SeenTables
 from scheduler.state.packing.requests_seen import Shape
 
-# Of each of the two kinds, the most frequent.
+# Maximum of each of the two kinds; the most frequent ones count.
 _MOST: Final = 16
 _LARGEST: Final = np.iinfo(np.int32).max
 
 
 def never_seen(tables: SeenTables) -> list[Shape]:
-    """Requests derived from the nodes; the most frequent first."""
+    """Requests derived from the nodes, most frequent first."""
     nodes, cards = [], []
     for group in tables.cards.groups(ALL_ROWS):
         with tables.cards.viewing(group.width):
@@ -36,7 +36,7 @@ def never_seen(tables: SeenTables) -> list[Shape]:
 
 
 def _of_models(cards: Int64Array, codes: dict[str, int]) -> list[Shape]:
-    """cards: int64[3, cards]: millis of CPU of each, units, code of the model."""
+    """Requests for one card of each model. cards: int64[3, cards]: CPU millis, units, and model code of each card."""
     names = ("", *codes)  # by code
     there = [code for (code,) in _most_frequent(cards[2:])]
     if len(there) == 1:
@@ -46,8 +46,8 @@ def _of_models(cards: Int64Array, codes: dict[str, int]) -> list[Shape]:
 
 
 def _most_frequent(columns: Int64Array) -> list[list[int]]:
-    """The distinct columns, at most _MOST, the most frequent first; ties in their own order."""
-    # One number for each, in their order: comparing columns takes ten times as long.
+    """Distinct columns, at most _MOST, most frequent first; ties in their own order."""
+    # Encode each column as one number in the same order: comparing columns takes ten times as long.
     number = np.zeros(columns.shape[1], dtype=np.int64)
     for column in columns:
         values, place = np.unique(column, return_inverse=True)

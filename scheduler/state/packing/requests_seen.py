@@ -1,7 +1,7 @@
 """Pods' requests: a decaying count, learned only from the pods seen.
 
-A pod counts with a weight that doubles every half-life, by the time of its creation. So older pods count less without
-any countdown, and a restart learns the same from the same pods.
+A pod counts with a weight that doubles every half-life, by its creation time. So older pods count less without any
+decay step, and a restart learns the same from the same pods.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from scheduler.pods.effective_requests import CPU
 from scheduler.pods.gpu_request import Selection
 from scheduler.pods.pod import Pod
 
-# Tenants may ask in as many ways as they like: those that count least are forgotten, half of all at a time.
+# Tenants may vary their requests without limit: beyond this, the half that counts least is dropped.
 MOST_SHAPES: Final = 1_024
-# Model names per learned request: no cluster has as many models, and all names are kept.
+# Model names per learned request: no cluster has as many models, and all names are stored.
 MOST_MODELS: Final = 16
 _MOST_CHARACTERS: Final = 1_024
-# A week: usage changes between projects rather than between days.
+# A week: usage changes from project to project rather than from day to day.
 HALF_LIFE_S: Final = 7 * 86_400.0
 # 2 to this power is still far from the limit of a float.
 _HIGHEST_EXPONENT: Final = 500.0
@@ -29,7 +29,7 @@ _ANY_MODEL: Final = Selection()
 class Shape:
     """Request that decides how much of a node's cards a pod can use. cards: 0 without GPU memory.
 
-    units: on each card. models: accepted models.
+    units: per card. models: accepted models.
     """
 
     cpu_millis: int
@@ -39,7 +39,7 @@ class Shape:
 
     @classmethod
     def of(cls, pod: Pod) -> "Shape":
-        """Shape of a pod's request, without UUIDs: no two such pods request the same."""
+        """Shape of a pod's request, without UUIDs: no two pods that name UUIDs request the same."""
         cpu_millis, request = pod.template.requests.get(CPU, 0), pod.template.gpu_request
         if request is None:
             return cls(cpu_millis)
@@ -47,7 +47,7 @@ class Shape:
 
 
 def is_learned(pod: Pod) -> bool:
-    """Whether its request counts: it requests GPU memory, and does not name many models."""
+    """Whether the pod's request counts: it requests GPU memory, and does not name many models."""
     request = pod.template.gpu_request
     if request is None:
         return False
@@ -60,16 +60,16 @@ def _every(_shape: Shape) -> bool:
 
 
 class RequestsSeen:
-    """Owned by the event loop; no method awaits."""
+    """Learned requests. Owned by the event loop; no method awaits."""
 
     def __init__(self, half_life_s: float) -> None:
-        """half_life_s: > 0; after so long a request counts half as much as one that comes now."""
+        """half_life_s: > 0; after this time a request counts half as much as a new one."""
         self._half_life_s = half_life_s
         self._began_s = 0.0
         self._weights: dict[Shape, float] = {}
 
     def note(self, shape: Shape, came_s: float) -> None:
-        """Note a pod with this request. came_s: seconds, of any clock."""
+        """Note a pod with this request. came_s: seconds, on any clock."""
         if not self._weights:
             self._began_s = came_s
         exponent = (came_s - self._began_s) / self._half_life_s
@@ -81,11 +81,11 @@ class RequestsSeen:
             self._weights = dict(self.heaviest(MOST_SHAPES // 2))
 
     def heaviest(self, most: int) -> list[tuple[Shape, float]]:
-        """The `most` heaviest requests with their weight, heaviest first; ties by request."""
+        """The `most` heaviest requests with their weights, heaviest first; ties by request."""
         return sorted(self._weights.items(), key=_rank)[:most]
 
     def shares(self, most: int, counts: Callable[[Shape], bool] = _every) -> list[tuple[Shape, float]]:
-        """The `most` heaviest of those that count, with their shares of all that these count, which add up to 1."""
+        """The `most` heaviest requests for which `counts` is true, and their shares, which add up to 1."""
         found = list(islice((entry for entry in self.heaviest(MOST_SHAPES) if counts(entry[0])), most))
         total = sum(weight for _, weight in found)
         return [(shape, weight / total) for shape, weight in found if weight > 0]

@@ -1,7 +1,7 @@
-"""Kept values of every row for a workload: the room on its cards, and its worth.
+"""Stored values of every row for a workload: the room on its cards, and its worth.
 
-Two workloads of the same requests differ in their weights alone: then the room is the same for both, and rows of either
-are evaluated together.
+If two workloads have the same requests, only their weights differ. The room is then the same for both, so rows of
+either workload are evaluated together.
 """
 
 import numpy as np
@@ -15,12 +15,12 @@ from scheduler.state.packing.workload import FloatArray, PodMix, Room
 class RoomColumns:
     """Room of every row for one workload, as last computed.
 
-    workload: of the rows before `reached`, before: of the others; the same requests with other weights. worth:
-    float64[nodes], see PodMix.worth. The room of a row lies together: it is written and read a row at a time.
+    workload: of the rows before `reached`. before: of the other rows; the same requests with other weights. worth:
+    float64[nodes], see PodMix.worth. The room of a row is contiguous, because it is written and read a row at a time.
     """
 
     def __init__(self, workload: PodMix, tables: SeenTables, kinds: RowKinds) -> None:
-        """No rows, the same workload on all of them. kinds: always true of the computed rows."""
+        """No rows; the same workload applies to all. kinds: always up to date for the computed rows."""
         self.workload, self.before, self._tables, self._kinds = workload, workload, tables, kinds
         self.reached = 0
         self._rooms = np.zeros((tables.capacity, len(Room._fields) * len(workload.units)))
@@ -28,11 +28,14 @@ class RoomColumns:
 
     @property
     def width(self) -> int:
-        """Numbers of the room of one row: 3 x asks."""
+        """Length of one row's room: 3 x asks."""
         return self._rooms.shape[1]
 
     def begin(self, workload: PodMix) -> None:
-        """No row has the new workload yet. workload: of the same requests as that of now, which all rows have."""
+        """Begin a new workload, which no row has yet.
+
+        workload: the same requests as the current workload, which all rows have.
+        """
         self.before, self.workload, self.reached = self.workload, workload, 0
 
     def workload_of(self, row: int) -> PodMix:
@@ -40,25 +43,25 @@ class RoomColumns:
         return self.workload if row < self.reached else self.before
 
     def workload_on(self, rows: RowArray) -> PodMix:
-        """Workload of `rows`; with weights per row if they have different ones."""
+        """Workload of `rows`; with weights per row if their workloads differ."""
         sides = self.sides(rows)
         if sides is not None:
             return self.workload.beside(self.before, sides)
         return self.workload_of(int(rows[0])) if len(rows) else self.workload
 
     def sides(self, rows: Rows) -> BoolArray | None:
-        """bool[rows]: which have the new workload; None where all of them have the same."""
+        """bool[rows]: True for rows with the new workload; None if all rows have the same workload."""
         if self.before is self.workload:
             return None
         found = rows_at(rows) < self.reached
         return found if 0 < np.count_nonzero(found) < len(found) else None
 
     def kinds(self, rows: Rows) -> KindArray:
-        """uint64[rows]: one number for those that are alike and have one workload."""
+        """uint64[rows]: a number that is equal for equal rows with the same workload."""
         return self._kinds.of(rows, self.sides(rows))
 
     def work_out(self, rows: Rows) -> None:
-        """Recompute `rows`. rows: evaluated together."""
+        """Recompute `rows`, which are evaluated together."""
         rows = rows_at(rows)
         first, like = alike(self.kinds(rows))
         seen, workload = FreeCards.of(self._tables, rows[first]), self.workload_on(rows[first])
@@ -67,7 +70,7 @@ class RoomColumns:
         self.worth[rows] = workload.worth(Room.of(rooms), seen.cpu)[like]
 
     def weigh(self, rows: RowArray) -> None:
-        """`rows` have another workload of the same requests, and are otherwise as they were worked out last."""
+        """Recompute the worth of `rows`, whose workload has other weights but the same requests. Rows are unchanged."""
         room = Room.of(self.rooms_on(rows))
         self.worth[rows] = self.workload_on(rows).worth(room, free_cpu(self._tables, rows))
 
@@ -80,10 +83,10 @@ class RoomColumns:
         self.worth[row] = workload.worth(Room.of(room[np.newaxis]), np.array([float(seen.cpu)]))[0]
 
     def room_of(self, row: int) -> FloatArray:
-        """float64[3 x asks]: Room of one row, flattened; read only."""
+        """float64[3 x asks]: Room of one row, flattened; read-only."""
         found: FloatArray = self._rooms[row]
         return found
 
     def rooms_on(self, rows: RowArray) -> FloatArray:
-        """float64[rows, 3 x asks]: the same of `rows`; a copy."""
+        """float64[rows, 3 x asks]: Room of each of `rows`, flattened; a copy."""
         return self._rooms.take(rows, axis=0)

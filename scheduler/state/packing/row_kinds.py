@@ -1,10 +1,10 @@
 """Kinds of equal rows: the same free memory on each card slot, the same models, and the same free CPU.
 
-Most nodes are empty at first, and full later: a pod has the same worth on all rows of a kind. The kind of a row is one
-number, kept while the row is unchanged, so that one sort groups hundreds of rows.
+Most nodes are empty at first and full later, and a pod has the same worth on all rows of a kind. The kind of a row is
+one number, stored while the row is unchanged, so that one sort groups hundreds of rows.
 
-Different rows share a number once in 2^64. Then a row may get the other's score. No pod gets a card that does not fit
-because of it: fitting cards are compared separately, see `alike`. Owned by the event loop; no method awaits.
+Different rows share a number with probability 2^-64. Then a row may get the other's score. No pod gets a card that does
+not fit because of it: fitting cards are compared separately, see `alike`. Owned by the event loop; no method awaits.
 """
 
 from typing import Final, TypeAlias
@@ -18,23 +18,23 @@ from scheduler.state.packing.cards_seen import FreeCards, FreeCardsOf, SeenTable
 from scheduler.state.packing.distinct import first_of_each
 
 KindArray: TypeAlias = NDArray[np.uint64]
-# Comparing costs as much as scoring two or three rows one at a time.
+# Comparing rows costs as much as scoring two or three rows one at a time.
 _WORTH_COMPARING: Final = 8
-# Bits that a card's units and slot leave of 62, where the three are one number.
+# Bits of 62 that are left for the model if units, slot and model are packed into one number.
 _MODEL_BITS: Final = 28
 _MIXED_BITS: Final = np.uint64(32)
 _64_BITS: Final = (1 << 64) - 1
-# Odd, otherwise arbitrary: sums of different rows differ.
+# Odd, otherwise arbitrary, so that sums of different rows differ.
 _DRAWN: Final = np.random.default_rng(1).integers(1 << 62, size=MAX_CARDS + 3, dtype=np.uint64) * 2 + 1
 _OF_SLOT: Final = _DRAWN[:MAX_CARDS, np.newaxis]
 _OF_CARD, _OF_CPU, _OF_SIDE = _DRAWN[MAX_CARDS:]
-# Plain Python numbers: for one row these take a sixth of the time.
+# Plain Python numbers: for one row they take a sixth of the time.
 _SLOTS: Final = _DRAWN[:MAX_CARDS].tolist()
 _CARD, _CPU = int(_OF_CARD), int(_OF_CPU)
 
 
 class RowKinds:
-    """The kind of every row, as of when it was last worked out."""
+    """Kind of every row, as last computed."""
 
     def __init__(self, tables: SeenTables) -> None:
         """No rows."""
@@ -42,7 +42,7 @@ class RowKinds:
         self._kinds = np.zeros(tables.capacity, dtype=np.uint64)
 
     def work_out(self, rows: Rows) -> None:
-        """Recompute `rows`. rows: evaluated together."""
+        """Recompute `rows`, which are evaluated together."""
         self._kinds[rows] = kinds_of(FreeCards.of(self._tables, rows))
 
     def work_out_row(self, row: int, seen: FreeCardsOf) -> None:
@@ -55,13 +55,13 @@ class RowKinds:
         self._kinds[row] = kind & _64_BITS
 
     def of(self, rows: Rows, sides: BoolArray | None = None) -> KindArray:
-        """uint64[rows]: one number for each kind. sides: bool[rows], in which rows of a kind are the same, too."""
+        """uint64[rows]: one number per kind. sides: bool[rows], which must also be equal within a kind."""
         kinds = self._kinds[rows]
         return kinds if sides is None else kinds + sides * _OF_SIDE
 
 
 def kinds_of(seen: FreeCards) -> KindArray:
-    """uint64[rows]: one number for each kind."""
+    """uint64[rows]: one number per kind."""
     cards = (seen.free.astype(np.uint64) << np.uint64(_MODEL_BITS) | seen.model.astype(np.uint64)) * _OF_CARD
     cards ^= cards >> _MIXED_BITS
     cards *= _OF_SLOT[: len(cards)]
@@ -71,16 +71,16 @@ def kinds_of(seen: FreeCards) -> KindArray:
 
 
 def numbered(fits: BoolArray) -> KindArray:
-    """uint64[rows]: one number for rows on which the same cards fit. fits: bool[cards, rows]."""
+    """uint64[rows]: a number that is equal for rows on which the same cards fit. fits: bool[cards, rows]."""
     bits = np.packbits(fits, axis=0)
     found: KindArray = (bits * _OF_SLOT[: len(bits)]).sum(axis=0)
     return found
 
 
 def alike(kinds: KindArray, fits: BoolArray | None = None) -> tuple[Rows, Rows]:
-    """(one position of each kind, for each position its kind); all positions if few are alike.
+    """(one position of each kind, index of each position's kind); all positions if few rows are alike.
 
-    kinds: as `RowKinds.of`. fits: bool[cards, rows], equal within a kind, too.
+    kinds: see `RowKinds.of`. fits: bool[cards, rows], which must also be equal within a kind.
     """
     if len(kinds) < _WORTH_COMPARING:
         return ALL_ROWS, ALL_ROWS

@@ -1,17 +1,17 @@
 """The workload that packing is measured against: the usual requests, weighted by how scarce room for them is.
 
-    seen requests ──┐                      ┌── rows before `_reached`: the new workload
-    room for them ──┴─ every pass again ─▶ ┤
-                                           └── the others: the one before
+    seen requests ──┐                           ┌── rows before `_reached`: the new workload
+    room for them ──┴─ recomputed every pass ─▶ ┤
+                                                └── the other rows: the previous workload
 
-Mostly both are of the same requests, and the columns of both are one (`scheduler.state.packing.room_columns`).
+Usually both have the same requests, and share their columns (`scheduler.state.packing.room_columns`).
 
-Room for a request gets scarce long before it is used up. So a request counts by its share of all requests, times the
+Room for a request gets scarce long before it is used up. So a request's weight is its share of all requests, times the
 free memory over the memory that it can use: the gradient of the sum of share x log(usable).
 
-A new workload changes every score of every row. So rows adopt it some at a time, as pods are booked; a pass ends when
-all have. The workload of a row is state of the tables, the same for every caller. Bookings of a query advance no pass,
-and begin none that stays (`left_as_it_is`).
+A new workload changes every score of every row. So rows adopt it a few at a time, as pods are booked; a pass ends when
+all rows have it. The workload of a row is state of the tables, the same for every caller. Bookings of a query advance
+no pass, and a pass that they begin is undone (`left_as_it_is`).
 Owned by the event loop; no method awaits.
 """
 
@@ -34,17 +34,17 @@ from scheduler.state.packing.room_columns import RoomColumns
 from scheduler.state.packing.row_kinds import RowKinds
 from scheduler.state.packing.workload import FloatArray, PodMix, Room
 
-# With half as many, a fifth of requests that name models would not fit.
+# With half as many, a fifth of the requests that name models would not be included.
 _MOST_REQUESTS: Final = 64
-# Answers about requests: more than there are at a time.
+# Cached answers about requests: more than there are requests at a time.
 _MOST_KEPT: Final = 2 * MOST_SHAPES
-# Each as if it came as often as that.
+# Share that each such request gets.
 _NEVER_SEEN: Final = 0.002
-# Maximum weight factor of a request that fits almost nowhere.
+# Maximum weight factor, for a request that fits almost nowhere.
 _SCARCEST: Final = 1_000.0
 # Differences of worth below this share of a card do not count: docs/packing.md.
 _STEP: Final = 0.09
-# Four for each pod that is booked. Sixty together cost little more than one.
+# Four per booked pod. Sixty rows together cost little more than one.
 _ROWS_PER_STEP: Final = 64
 _PODS_PER_STEP: Final = 16
 _WORKLOAD: Final = int(Change.WORKLOAD)
@@ -61,29 +61,29 @@ class Part(NamedTuple):
 
 
 class ChangingTables(cards_seen.SeenTables, Protocol):
-    """The part of the tables that is read here."""
+    """The part of the tables that this module reads."""
 
     changes: ChangeLog
 
     @property
     def valid(self) -> BoolArray:
-        """bool[nodes]: which rows are nodes."""
+        """bool[nodes]: True if the row is a node."""
 
 
 class TargetWorkload:
-    """Learns always; costs more than that from the first question on."""
+    """The workload and the room of every row. It always learns; the rest is computed from the first query on."""
 
     def __init__(self, tables: ChangingTables, half_life_s: float) -> None:
-        """tables: that own it. half_life_s: as RequestsSeen."""
+        """tables: its owner. half_life_s: see RequestsSeen."""
         self._tables = tables
         self._seen = RequestsSeen(half_life_s)
-        # The second only while rows still have a workload of other requests.
+        # The second one exists only while rows still have a workload of other requests.
         self._new: RoomColumns | None = None
         self._old: RoomColumns | None = None
         self._kinds = RowKinds(tables)
-        self._booked = 0  # since the last step
+        self._booked = 0  # bookings since the last step
         self._is_left = False
-        # Of the tables, when kinds and columns were true of their rows.
+        # Version of the tables at which kinds and columns were up to date.
         self._version = 0
         self._never_seen: list[Shape] = []
         self._layouts: CardLayouts
@@ -92,12 +92,12 @@ class TargetWorkload:
         self._of_nodes_at = -1  # version of the tables
 
     def note(self, pod: Pod, came_s: float) -> None:
-        """A pod was seen for the first time. came_s: as RequestsSeen."""
+        """Note a pod that is seen for the first time. came_s: see RequestsSeen."""
         if is_learned(pod):
             self._seen.note(Shape.of(pod), came_s)
 
     def booked(self) -> None:
-        """Note a booking: from time to time some rows adopt the new workload; after the last one a new pass begins."""
+        """Note a booking. Every few bookings, more rows adopt the new workload; after the last, a new pass begins."""
         if self._is_left:
             return
         self._booked += self._new is not None
@@ -111,19 +111,19 @@ class TargetWorkload:
             new = self._begin(new)
         ahead = tables.valid[new.reached :].nonzero()[0][:_ROWS_PER_STEP] + new.reached
         new.reached = int(ahead[-1]) + 1 if len(ahead) == _ROWS_PER_STEP else tables.capacity
-        # A row without free cards is worth nothing to any workload.
+        # A row without free cards has no worth to any workload.
         cards = tables.cards.stored
         rows = ahead[np.logical_or.reduce(cards.available[:, ahead] & (cards.free[:, ahead] > 0))]
         for row in rows.tolist():
             tables.changes.note(row, _WORKLOAD)
         if self._old is None:
-            # The cards are as they were: it takes a third of working the rows out.
+            # The cards are unchanged: reweighting takes a third of the time of a recomputation.
             new.weigh(rows)
             self._version = tables.changes.version
 
     @contextmanager
     def left_as_it_is(self) -> Iterator[None]:
-        """Restore the state at the end of the block, for bookings that are undone there."""
+        """Restore the state at the end of the `with` block, for bookings that are undone there."""
         before, was_left = self._follow(), self._is_left
         self._is_left = True
         try:
@@ -131,7 +131,7 @@ class TargetWorkload:
         finally:
             self._is_left = was_left
             if self._new is not before:
-                # Weighed with pods that never came. The next placement begins as if there had been no query.
+                # Weighted with pods that never came. The next placement starts as if there had been no query.
                 self._new = self._old = None
 
     def parts(self, rows: Rows) -> Iterator[Part]:
@@ -161,7 +161,7 @@ class TargetWorkload:
     def usual(self) -> PodMix:
         """Usual requests weighted by their shares, which add up to 1; empty before the first pod.
 
-        Without requests never seen, and without requests that no node could hold even if empty.
+        Excludes requests never seen, and requests that no node could hold even if empty.
         """
         self._look_at_nodes()
         return PodMix.of(self._shares(), self._tables.cards.model_code, 0.0)
@@ -172,7 +172,7 @@ class TargetWorkload:
         return self._layouts
 
     def _shares(self) -> list[tuple[Shape, float]]:
-        """The most frequent requests that some node could hold, and their shares, which add up to 1."""
+        """The most frequent requests that some node could hold, with their shares, which add up to 1."""
         return self._seen.shares(_MOST_REQUESTS, self._could_be_held)
 
     def _could_be_held(self, shape: Shape) -> bool:
@@ -183,12 +183,12 @@ class TargetWorkload:
         return found
 
     def _current(self) -> tuple[RoomColumns, RoomColumns | None]:
-        """(columns of the rows before its `reached`, columns of the others if different), true of the tables."""
+        """(columns of the rows before its `reached`, columns of the others if different), up to date."""
         new = self._follow() or self._begin(None)
         return new, self._old
 
     def _follow(self) -> RoomColumns | None:
-        """The newest columns, brought up to date; None if there are none, or the changes are unknown."""
+        """The newest columns, brought up to date; None if there are none, or if the changes are unknown."""
         new, tables = self._new, self._tables
         changed = None
         if new is not None and len(new.worth) == tables.capacity:
@@ -219,7 +219,7 @@ class TargetWorkload:
                     columns.work_out(group.rows)
 
     def _begin(self, now: RoomColumns | None) -> RoomColumns:
-        """Begin a new workload; no row has it yet, unless there is none before it. now: the result of `_follow`."""
+        """Begin a new workload, which no row has yet unless it is the first one. now: the result of `_follow`."""
         by_shares = self._by_shares(now)
         is_same = now is not None and by_shares.shapes is now.workload.shapes
         if now is None:
@@ -241,7 +241,7 @@ class TargetWorkload:
     def _by_shares(self, now: RoomColumns | None) -> PodMix:
         """The usual requests and those never seen. Weights are shares, and add up to 1.
 
-        now: columns of a workload that is used with other weights if the requests are equal.
+        now: columns of a workload that is reweighted if its requests are the same.
         """
         self._look_at_nodes()
         weights, models = dict(self._shares()), self._tables.cards.model_code
@@ -254,20 +254,20 @@ class TargetWorkload:
         return PodMix.of(list(shares.items()), models, self._step_units)
 
     def _look_at_nodes(self) -> None:
-        """Values that depend on nodes and cards alone are kept until these change: they take as long as a decision."""
+        """Recompute values that depend only on nodes and cards, if these changed: this takes as long as a decision."""
         changes, cards = self._tables.changes, self._tables.cards.stored
         kinds = changes.kinds_since(self._of_nodes_at) if self._of_nodes_at >= 0 else None
         if kinds is None or kinds & _OF_NODES:
             self._never_seen = never_seen(self._tables)
             self._layouts = CardLayouts(self._tables)
             self._held.clear()
-            # A card without units, such as one in MIG mode, is never used and shows no differences.
+            # A card without units, such as one in MIG mode, is never used, so it does not count in the mean.
             usable = cards.units[cards.usable & (cards.units > 0)]
             self._step_units = _STEP * float(usable.mean()) if len(usable) else 1.0
         self._of_nodes_at = changes.version
 
     def _for_all(self, work_out: Callable[[Rows], None]) -> None:
-        """work_out: takes rows that are evaluated together."""
+        """Call `work_out` for all rows, with rows that are evaluated together."""
         for group in self._tables.cards.groups(ALL_ROWS):
             with self._tables.cards.viewing(group.width):
                 for _, some in in_chunks(group.rows, self._tables.capacity):
@@ -276,7 +276,7 @@ class TargetWorkload:
     def _usable(self, workload: PodMix, columns: RoomColumns | None) -> tuple[float, FloatArray]:
         """(free units of the cluster, float64[requests]: units that each request can use).
 
-        columns: of these requests, true of the tables; None without any.
+        columns: of these requests, up to date with the tables; None without any.
         """
         free, usable = 0.0, np.zeros(len(workload.weights))
         first, like = first_of_each(self._kinds.of(ALL_ROWS))

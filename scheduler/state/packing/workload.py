@@ -1,16 +1,16 @@
 """Free card memory that a workload can use, and its worth.
 
-For one request m and one node, with r the free units of each card that can be allocated to it:
+For one request m and one node, let r be the free units of each card that can be allocated to it:
 
     usable = (sum of the r that hold a copy of m) x min(1, copies that the CPU allows / copies that the cards allow)
 
-and 0 where fewer cards hold a copy than m requests. Memory that is free but not usable is fragmented for m. The
+usable is 0 if fewer cards hold a copy than m requests. Memory that is free but not usable is fragmented for m. The
 weighted sum of usable over all requests is the node's worth to the workload. A placement is better if it loses less
 worth for the memory that it uses.
 
 Sums are of whole numbers, so that their order does not matter: a row gets the same score alone and among others.
-Source: Q. Weng et al., Beware of Fragmentation, USENIX ATC 2023, section 3. There one copy is asked for, CPU counts
-when it lacks for that copy, and weights are shares; docs/packing.md says why ours differ.
+Source: Q. Weng et al., Beware of Fragmentation, USENIX ATC 2023, section 3. That paper considers one copy, CPU counts
+if it is too little for that copy, and weights are shares; docs/packing.md says why ours differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,17 +26,17 @@ from scheduler.state.packing.distinct import distinct
 from scheduler.state.packing.requests_seen import Shape
 
 FloatArray = NDArray[np.float64]
-# Worth is counted in this many parts of a unit.
+# A unit has this many parts; worth is counted in parts.
 PARTS: Final = 65_536
 # Makes the number of copies exact: (free + 1/2) / units is never within rounding of a whole number.
 _HALF: Final = 0.5
 _NO_CPU: Final = 1e-9
-# Cards of one size have that many amounts free at most, mostly far fewer. A kilobyte each.
+# Cards of one size have at most this many different free amounts, usually far fewer. A kilobyte each.
 _MOST_KEPT: Final = 1_024
 
 
 class Room(NamedTuple):
-    """Room of some places for each kind of ask of a workload. All float64[asks, places], whole numbers.
+    """Room on some nodes or cards for each ask of a workload. All float64[asks, places], whole numbers.
 
     free: units on cards that hold a copy. copies: number of copies that these cards hold. cards: their number.
     """
@@ -47,20 +47,21 @@ class Room(NamedTuple):
 
     @classmethod
     def of(cls, rooms: FloatArray) -> "Room":
-        """rooms: float64[places, 3 x asks], the Room of each place, flattened."""
+        """Room from rows of numbers. rooms: float64[places, 3 x asks], the Room of each place, flattened."""
         fields = len(cls._fields)
         return cls(*np.ascontiguousarray(rooms.T).reshape(fields, rooms.shape[1] // fields, len(rooms)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodMix:
-    """Requests with their weights, by ask: units on each of a number of cards, of these models.
+    """Requests with their weights. An ask is a number of units on each of a number of cards of some models.
 
-    shapes: the requests. models: how many had a code when this was made. units, cards: float64[asks, 1]. accepted:
-    bool[asks, models + 1], by code of the model, the last one for codes that came later; None where every ask takes
-    every model. ask_of: intp[requests]; cpu_millis: float64[requests, 1], requests of one ask next to each other.
-    weights: float64[requests, 1]. total: worth of a unit that every request can use, in PARTS, whole. step: the least
-    difference of worth that counts, in PARTS. Where places have different weights these three are of each place:
+    shapes: the requests. models: number of models that had a code when this was created. units, cards: float64[asks,
+    1]. accepted: bool[asks, models + 1], by code of the model, the last one for codes that came later; None if every
+    ask takes every model. ask_of: intp[requests]; cpu_millis: float64[requests, 1], requests of one ask next to each
+    other.
+    weights: float64[requests, 1]. total: worth of a unit that every request can use, in PARTS, whole. step: smallest
+    difference of worth that counts, in PARTS. If places have different weights, these three have a value per place:
     float64[requests, places], float64[places].
     """
 
@@ -78,9 +79,9 @@ class PodMix:
 
     @classmethod
     def of(cls, weighted: Sequence[tuple[Shape, float]], models: Mapping[str, int], step_units: float) -> "PodMix":
-        """weighted: requests with weights >= 0; those that ask no cards, or count nothing, are left out.
+        """weighted: requests with weights >= 0; requests without cards or weight are left out.
 
-        models: code of each model. step_units: the least difference of worth that counts, in units.
+        models: code of each model. step_units: smallest difference of worth that counts, in units.
         """
         asking = [(shape, weight) for shape, weight in weighted if shape.cards and weight > 0]
         asks = {(shape.units, shape.cards, shape.models): None for shape, _ in asking}
@@ -104,19 +105,22 @@ class PodMix:
         )
 
     def weighing(self, shares: Mapping[Shape, float], step_units: float) -> "PodMix":
-        """Workload of the same requests with other weights. shares: of each of `shapes`. step_units: as `of`."""
+        """Workload of the same requests with other weights. shares: for each of `shapes`. step_units: see `of`."""
         weights = np.array([[shares[shape] * PARTS] for shape in self.shapes], dtype=np.float64).reshape(-1, 1)
         return self._with(weights, step_units * PARTS)
 
     def reweighted(self, factors: FloatArray) -> "PodMix":
-        """Workload of the same requests with other weights. factors: float64[requests], by which each is multiplied."""
+        """Workload of the same requests with other weights. factors: float64[requests], multiply the weights."""
         return self._with(self.weights * factors[:, np.newaxis], self.step)
 
     def _with(self, weights: FloatArray, step: float | FloatArray) -> "PodMix":
         return replace(self, weights=weights, total=float(np.rint(weights.sum())), step=step)
 
     def beside(self, other: "PodMix", mine: BoolArray) -> "PodMix":
-        """Weights per place, where some places have other weights. other: the same requests. mine: bool[places]."""
+        """Workload with weights per place: its own where `mine`, otherwise those of `other`.
+
+        other: the same requests. mine: bool[places].
+        """
         return replace(
             self,
             weights=np.where(mine, self.weights, other.weights),
@@ -125,7 +129,7 @@ class PodMix:
         )
 
     def copies(self, free: FloatArray, model: Int32Array) -> FloatArray:
-        """float64[asks, …]: copies that each card holds. free: its free units, >= 0; model: the code of its model."""
+        """float64[asks, …]: copies that each card holds. free: its free units, >= 0; model: its model's code."""
         shape = (len(self.units), *free.shape)
         found: FloatArray = np.floor((free.reshape(-1) + _HALF) / self.units)
         if self.accepted is not None:
@@ -133,7 +137,7 @@ class PodMix:
         return found.reshape(shape)
 
     def on_cards(self, free: FloatArray, model: Int32Array) -> FloatArray:
-        """float64[cards, 3 x asks]: what Room has of each card alone. free, model: as `copies`."""
+        """float64[cards, 3 x asks]: Room of each card alone, flattened. free, model: see `copies`."""
         copies = self.copies(free, model)
         holds = copies > 0
         return np.ascontiguousarray(np.concatenate([np.where(holds, free, 0.0), copies, holds]).T)
@@ -141,7 +145,7 @@ class PodMix:
     def on_card(self, free: int, model: int) -> FloatArray:
         """float64[3 x asks]: room on one card.
 
-        Cached, because a changed row mostly has cards with the same free units as others.
+        Cached, because a changed row usually has cards with the same free units as other rows.
         """
         key = free, 0 if self.accepted is None else model
         found = self._on_card.get(key)
@@ -153,7 +157,7 @@ class PodMix:
         return found
 
     def kinds_of_cards(self, free: FloatArray, model: Int32Array) -> tuple[FloatArray, Int32Array, RowArray]:
-        """(free units of each kind of card, its model, which of them each of the cards is): many are alike."""
+        """(free units of each kind of card, its model, the kind of each card); many cards are alike."""
         models = 1 if self.accepted is None else self.accepted.shape[1]
         codes = free.astype(np.int64) * models
         if models > 1:

@@ -1,1 +1,1 @@
-"""Claims, persistent volumes and other storage objects that restrict a pod's nodes; and which volumes are assumed."""
+"""Claims, persistent volumes and other storage objects that restrict a pod's nodes; and volumes assumed for pods."""

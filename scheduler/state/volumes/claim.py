@@ -1,4 +1,4 @@
-"""A PersistentVolumeClaim as the scheduler thinks of it.
+"""A PersistentVolumeClaim as the scheduler sees it.
 
 Source: k8s.io/component-helpers/storage/volume (GetPersistentVolumeClaimClass, AnnSelectedNode, AnnBindCompleted).
 """
@@ -27,7 +27,7 @@ _STORAGE: Final = "storage"
 
 
 class Wants(NamedTuple):
-    """Requirements of a claim. size: bytes. selector: of the volume's labels, None when it matches none."""
+    """Requirements of a claim. size: bytes. selector: of the volume's labels, None if it matches none."""
 
     class_name: str
     size: int
@@ -38,10 +38,10 @@ class Wants(NamedTuple):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """One claim. volume: the volume's name, "" without one. bound: the binding of the two is complete.
+    """One claim. volume: the volume's name, "" without one. bound: whether the binding of the two is complete.
 
     has_size: whether it requests a size. selected_node: node for which a volume is being created, or "". owner_uid: of
-    its controller, or "". excess: parts over a size limit, as text for users; "" nearly always.
+    its controller, or "". excess: parts over a size limit, as text for users; usually "".
     """
 
     uid: str

@@ -9,20 +9,20 @@ from scheduler.state.volumes.volume import Zone
 
 
 class Missing(NamedTuple):
-    """The claim does not exist, or the pod must not use it. reason: for users, in kube-scheduler's words."""
+    """Claim that does not exist or that the pod must not use. reason: for users, in kube-scheduler's words."""
 
     reason: str
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """Equal for claims that every rule answers alike; so of the others."""
+        """Key that is equal for claims that every rule treats alike; so in the other classes."""
         return ("missing", self.reason)
 
 
 class Immediate(NamedTuple):
-    """Not bound, and to be bound independently of any pod. volume: the volume that it names, or "".
+    """Unbound claim that is bound independently of any pod. volume: the volume that it names, or "".
 
-    class_name: of its StorageClass, which may change to wait for the claim's first pod.
+    class_name: its StorageClass, which may change to wait for the claim's first pod.
     """
 
     volume: str
@@ -30,14 +30,14 @@ class Immediate(NamedTuple):
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """Equal for claims that get the same answers."""
+        """Key that is equal for claims that every rule treats alike."""
         return ("immediate", "" if self.volume else self.class_name)
 
 
 class Bound(NamedTuple):
-    """Its volume is bound to it. reach: from where it can be used, None from everywhere.
+    """Claim that is bound to its volume. reach: nodes that can use the volume, None for all.
 
-    there: whether the volume exists. excess: what of the volume is more than is read, for people.
+    there: whether the volume exists. excess: parts of the volume over a size limit, as text for users.
     """
 
     volume: str
@@ -48,17 +48,17 @@ class Bound(NamedTuple):
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """Equal for claims that get the same answers."""
+        """Key that is equal for claims that every rule treats alike."""
         if self.there and not self.excess:
             return ("bound", self.reach, self.zones)
         return ("bound", self.volume, self.there, self.excess)
 
 
 class Delayed(NamedTuple):
-    """Gets its volume together with the node of its first pod.
+    """Claim that gets its volume together with the node of its first pod.
 
-    selected: the only possible node, because a volume is being created there, "" for any. kept: the volume reserved for
-    it, "" for none. version: of the available volumes of its class, which does not make two claims differ.
+    selected: the only possible node, because a volume is being created there; "" for any. kept: the volume reserved for
+    the claim, "" for none. version: of the class's available volumes; it does not distinguish claims.
     """
 
     key: ClaimKey
@@ -69,7 +69,7 @@ class Delayed(NamedTuple):
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """Equal for claims that get the same answers."""
+        """Key that is equal for claims that every rule treats alike."""
         return ("delayed", self.claim.wants, self.claim.has_size, self.selected, self.kept)
 
 

@@ -8,9 +8,9 @@ from scheduler.pods.pod_volumes import ClaimKey
 
 
 class VolumePlan(msgspec.Struct, frozen=True):
-    """taken: existing volumes, each with its claim. made: claims whose volume will be created.
+    """Planned volumes. taken: existing volumes, each with its claim. made: claims whose volume will be created.
 
-    timeout_s: maximum wait of the pod for them, > 0.
+    timeout_s: how long the pod waits for them at most, > 0.
     """
 
     node: str
@@ -19,7 +19,7 @@ class VolumePlan(msgspec.Struct, frozen=True):
     timeout_s: float
 
     def __iter__(self) -> Iterator[tuple[ClaimKey, str]]:
-        """Each claim with its volume, "" for one to be created."""
+        """Each claim with its volume; "" for a volume to be created."""
         for volume, claim in self.taken:
             yield claim, volume
         for claim in self.made:

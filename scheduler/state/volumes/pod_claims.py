@@ -17,7 +17,7 @@ from scheduler.state.volumes.volume import Volume
 
 
 class KnownVolumes(Protocol):
-    """The questions about storage that a pod's claims raise, as `Volumes` answers them."""
+    """Storage state that a pod's claims depend on, as provided by `Volumes`."""
 
     def claim(self, key: ClaimKey) -> Claim | None: ...
     def volume(self, name: str) -> Volume | None: ...
@@ -28,7 +28,7 @@ class KnownVolumes(Protocol):
 
 
 class Alike:
-    """A tuple that is hashed once: a pod may have 64 claims, and is looked up by them often."""
+    """A tuple that is hashed once: a pod may have 64 claims, and is often looked up by them."""
 
     __slots__ = ("_hash", "_parts")
 
@@ -47,12 +47,12 @@ class Alike:
 
 
 class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """State of each claim, once, in the order of the pod.
+    """State of each claim of a pod, each claim once, in the order of the pod.
 
-    bound: volumes of claims that are not ephemeral. alike: equal for pods of one template whose claims get the same
-    answers. cache_key: moves when the available volumes of a waiting claim's class change.
+    bound: volumes of claims that are not ephemeral. alike: equal for pods of one template whose claims every rule
+    treats alike. cache_key: changes when the available volumes of a waiting claim's class change.
     missing: the first claim, other than an ephemeral one, that does not exist; "" for none. one_pod: claims that only
-    one pod may use. attached: attachments for them, as `Volumes.attached`.
+    one pod may use. attached: their attachments, see `Volumes.attached`.
     """
 
     claim_states: tuple[ClaimState, ...]
@@ -65,7 +65,7 @@ class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pod_claims(pod: Pod, volumes: KnownVolumes) -> PodClaims:
-    """Current state of the claims."""
+    """Current state of the pod's claims."""
     claim_states: list[ClaimState] = []
     bound: list[Bound] = []
     one_pod: list[ClaimKey] = []
@@ -125,7 +125,7 @@ def _bound(claim: Claim, volumes: KnownVolumes) -> Bound:
 
 
 def _kept(key: ClaimKey, claim: Claim, of_class: OfClass, volumes: KnownVolumes) -> str:
-    """The volume that is kept for the claim, or that we have taken for it."""
+    """The volume that is reserved for the claim, or that we have assumed for it."""
     kept = (volumes.volume(name) for name in of_class.kept_for.get(key, ()))
     return min((volume.name for volume in kept if volume is not None and _is_kept(volume, claim)), default="")
 
@@ -137,7 +137,7 @@ def _is_kept(volume: Volume, claim: Claim) -> bool:
 
 
 def _problem(pod: Pod, used: PodClaim, claim: Claim | None) -> str:
-    """Why the pod cannot use the claim, "" when it can. Source: volume_binding.go, podHasPVCs."""
+    """Why the pod cannot use the claim, "" if it can. Source: volume_binding.go, podHasPVCs."""
     about, namespace = f'persistentvolumeclaim "{used.name}"', pod.key.namespace
     if claim is None:
         return (

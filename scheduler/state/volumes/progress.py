@@ -17,7 +17,7 @@ class Failed(Exception):
 
 
 def to_write(key: ClaimKey, name: str, node: str, volumes: Volumes) -> VolumeForClaim | NodeForClaim | None:
-    """The write that the API server does not show yet; None when it shows it.
+    """The write that the API server does not show yet; None if it shows it.
 
     key, name: a claim of a plan and its volume, as iterating over a plan yields them. Raises Failed for deleted
     objects.
@@ -31,9 +31,9 @@ def to_write(key: ClaimKey, name: str, node: str, volumes: Volumes) -> VolumeFor
 
 
 def is_done(key: ClaimKey, name: str, node: str, volumes: Volumes, labels: Mapping[str, str] | None) -> bool:
-    """Whether a claim of a plan is bound; raises Failed when it will not be. Called once our write is shown.
+    """Whether a claim of a plan is bound. Raises Failed if it will not be. Called once the API server shows our write.
 
-    labels: of the node, None when it is deleted.
+    labels: of the node, None if it is deleted.
     """
     if labels is None:
         raise Failed(f"node {node} is gone")
@@ -44,13 +44,13 @@ def is_done(key: ClaimKey, name: str, node: str, volumes: Volumes, labels: Mappi
     if volume.claim is None or not volume.claim.uid:
         raise Failed(f"persistentvolume {name} was unbound from persistentvolumeclaim {_said(key)}")
     if claim.bound and claim.volume != name:
-        # kube-scheduler does not look, and binds the pod where the other one may be out of reach.
+        # kube-scheduler does not check this, and binds the pod even if the node cannot reach the other volume.
         raise Failed(f"persistentvolumeclaim {_said(key)} was bound to persistentvolume {claim.volume}, not to {name}")
     return claim.bound
 
 
 def is_older(version: str, written: str) -> bool:
-    """Whether the watch's version is from before our own write. Versions are numbers that grow, since 1.35."""
+    """Whether the watch's version is older than our own write. Versions are increasing numbers since 1.35."""
     if not (version.isdecimal() and written.isdecimal()):
         return False
     return int(version) < int(written)

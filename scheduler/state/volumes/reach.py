@@ -13,7 +13,7 @@ from scheduler.state.columns.arrays import BoolArray, Rows
 from scheduler.state.columns.node_terms import LabelledRows, NodeTerm, Required
 from scheduler.state.columns.selectors import Expressions, Matcher, Operator, all_parsed
 
-# The same limit as for a pod, see `scheduler.kube.size_limits`.
+# Same limit as for a pod, see `scheduler.kube.size_limits`.
 _MOST_TERMS: Final = 64
 MOST_REQUIREMENTS: Final = 128
 _MOST_VALUES: Final = 2048
@@ -30,7 +30,7 @@ class _OfValues(Protocol):
 class Reach:
     """Nodes that match one of `terms`. Equal node affinities share one object.
 
-    key, values: the one label that decides, "" when it takes more.
+    key, values: the one label that decides; key is "" if more than that decides.
     """
 
     terms: tuple[Expressions, ...]
@@ -38,7 +38,7 @@ class Reach:
     values: tuple[str, ...] = ()
 
     def over(self, nodes: LabelledRows, rows: Rows) -> BoolArray:
-        """bool[rows], the caller's own. Nothing is kept: there may be as many of these as volumes."""
+        """bool[rows], a new array. Not cached: there may be as many Reach objects as volumes."""
         if self.key:
             column = nodes.labels.column(self.key)
             found = [code for value in self.values if (code := column.values.code(value)) is not None]
@@ -53,7 +53,7 @@ class Reach:
 
 
 def reach_of(terms: Iterable[Expressions]) -> Reach:
-    """terms: none of them empty."""
+    """Reach of these terms. terms: no term is empty."""
     kept = tuple(terms)
     if len(kept) == 1 and len(kept[0]) == 1 and kept[0][0].operator is Operator.IN:
         return Reach(kept, kept[0][0].key, tuple(sorted(kept[0][0].values)))
@@ -61,7 +61,7 @@ def reach_of(terms: Iterable[Expressions]) -> Reach:
 
 
 def of_node_selector(selector: NodeSelector) -> Reach:
-    """Reach of a volume's node affinity. An invalid term matches no node; nor does one that names a node.
+    """Reach of a volume's node affinity. Matches no node by an invalid term, or by one that names a node.
 
     Source: component-helpers, storage/volume/pv_helpers.go, CheckNodeAffinity, which compares labels only.
     """
@@ -77,7 +77,7 @@ def selector_excess(selector: NodeSelector) -> str:
 
 
 def terms_excess(what: str, terms: Sequence[Sequence[_OfValues]]) -> str:
-    """Parts of terms of requirements over a size limit, "" for none. what: the owner of the terms."""
+    """Parts of terms of requirements over a size limit, "" for none. what: owner of the terms, for the text."""
     requirements = [one for term in terms for one in term]
     counted = (
         ("terms", len(terms), _MOST_TERMS),
@@ -88,7 +88,7 @@ def terms_excess(what: str, terms: Sequence[Sequence[_OfValues]]) -> str:
 
 
 class Reaches:
-    """One `Reach` for each node affinity that volumes have, for as long as one has it."""
+    """One `Reach` for each node affinity of volumes, as long as a volume has it."""
 
     def __init__(self) -> None:
         self._reach: dict[NodeSelector, Reach] = {}
@@ -99,13 +99,13 @@ class Reaches:
         return self._reach[affinity]
 
     def take(self, affinity: NodeSelector) -> None:
-        """One volume more has it."""
+        """Note one more volume with this affinity."""
         self._uses[affinity] += 1
         if affinity not in self._reach:
             self._reach[affinity] = of_node_selector(affinity)
 
     def drop(self, affinity: NodeSelector) -> None:
-        """One volume less."""
+        """Note one volume fewer with this affinity."""
         self._uses[affinity] -= 1
         if not self._uses[affinity]:
             del self._uses[affinity], self._reach[affinity]

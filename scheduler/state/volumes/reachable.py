@@ -1,8 +1,8 @@
-"""The smallest volume for each node, out of thousands with different reach.
+"""The smallest volume for each node, among thousands with different reach.
 
-    slots in use ──near──▶ those that some of the rows may reach ──(those that suit a claim)──▶ Choice ──next──▶ rank
+    slots in use ──near──▶ slots that some rows may reach ──(slots that suit a claim)──▶ Choice ──next──▶ rank
 
-Slots have an order, by size and then by name; a rank is a place in it.
+Slots are ordered by size, then by name; a rank is a position in this order.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _EVERYWHERE: Final = -1
 _OTHER: Final = -2
 # Up to this many rows, the slots that they reach are picked out.
 _FEW_ROWS: Final = 32
-# Sorting so small a part of what there is costs less than picking it out in its order.
+# If fewer than one slot in this many is wanted, sorting the wanted ones costs less than picking them out in order.
 _FEW: Final = 8
 # With more kinds of reach over several labels, rows are not compared.
 _FEW_OTHERS: Final = 8
@@ -36,22 +36,22 @@ _LAST: Final = np.iinfo(np.int64).max
 class Reachable:
     """Objects with a size, each usable from some nodes.
 
-    sizes: int64[slots]; -1 for an unused slot. Owned by the caller that adds and removes.
+    sizes: int64[slots]; -1 for an unused slot. Owned by the caller that adds and removes slots.
     """
 
     def __init__(self) -> None:
         self.sizes: Int64Array = np.full(_FIRST_SLOTS, -1, dtype=np.int64)
         self._ties: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
-        # By slot: number of the deciding label, or one of the two below; number of its value.
+        # By slot: number of the deciding label, or one of the two constants; number of its value.
         self._key_of: RowArray = np.full(_FIRST_SLOTS, _EVERYWHERE, dtype=np.intp)
         self._value_of: RowArray = np.zeros(_FIRST_SLOTS, dtype=np.intp)
         self._keys: list[_ByValue] = []
         self._number_of: dict[str, int] = {}
         self._others: dict[Reach, set[int]] = {}
         self._reach_at: dict[int, Reach] = {}
-        # The slots in their order, and the position of each; the slots of each label by value, and the numbers of these
-        # values. Valid until something is added: removed slots keep their position.
+        # The slots in order, and the position of each; the slots of each label by value, and the numbers of these
+        # values. Valid until a slot is added: removed slots keep their position.
         self._order: RowArray | None = None
         self._sizes_in_order: Int64Array = np.zeros(0, dtype=np.int64)
         self.rank: Int64Array = np.zeros(0, dtype=np.int64)
@@ -59,11 +59,11 @@ class Reachable:
 
     @property
     def slots(self) -> int:
-        """How many there are, in use or not."""
+        """Number of slots, in use or not."""
         return len(self.sizes)
 
     def add(self, name: str, size: int, reach: Reach | None) -> int:
-        """Returns its slot. reach: None for every node. name: breaks ties, in an order of no meaning."""
+        """Add an object and return its slot. reach: None for every node. name: breaks ties, in an arbitrary order."""
         if not self._free:
             self._grow()
         slot = self._free.pop()
@@ -93,7 +93,7 @@ class Reachable:
             drop(self._others, self._reach_at.pop(slot), slot)
 
     def near(self, nodes: LabelledRows, rows: Rows) -> RowArray:
-        """Slots in their order; those that none of the rows can reach, or not in use, may be left out, or be there."""
+        """Slots in order. May or may not include unused slots and slots that none of the rows can reach."""
         order = self._arranged()
         if count_of(rows, nodes.capacity) > _FEW_ROWS:
             return order
@@ -110,7 +110,7 @@ class Reachable:
         return order[np.sort(ranks)]
 
     def like(self, nodes: LabelledRows, rows: Rows) -> tuple[RowArray, RowArray] | None:
-        """(distinct rows by reach; for each of `rows` its index among them); None if that saves nothing."""
+        """(distinct rows by reach; for each of `rows` its index among them); None if this saves nothing."""
         count = count_of(rows, nodes.capacity)
         if len(self._others) > _FEW_OTHERS:
             return None
@@ -128,21 +128,21 @@ class Reachable:
 
     @property
     def end(self) -> int:
-        """Above every rank."""
+        """A number above every rank."""
         self._arranged()
         return len(self.rank)
 
     def below(self, size: int) -> int:
-        """The highest rank of smaller sizes; -1 for none."""
+        """The highest rank of smaller sizes; -1 if there is none."""
         self._arranged()
         return int(np.searchsorted(self._sizes_in_order, size, "left")) - 1
 
     def slot(self, rank: int) -> int:
-        """Slot of that rank."""
+        """Slot with this rank."""
         return int(self._arranged()[rank])
 
     def choice(self, slots: RowArray, nodes: LabelledRows, rows: Rows) -> "Choice":
-        """Among these, in use and in their order."""
+        """Choice among these slots, which are in use and in order."""
         self._arranged()
         keys = self._key_of[slots]
         return Choice(
@@ -194,7 +194,7 @@ class Reachable:
 
 
 class Choice:
-    """Among some slots, those that each row can reach, in their order."""
+    """Slots that each row can reach, among some slots, in order."""
 
     def __init__(
         self,
@@ -203,9 +203,9 @@ class Choice:
         by_value: list[tuple[Int64Array, RowArray]],
         others: list[tuple[Int64Array, BoolArray]],
     ) -> None:
-        """end: above every rank, and that of none. Ranks ascend.
+        """end: above every rank, and stands for no rank. Ranks ascend.
 
-        by_value: (of each slot `value * (end + 1) + rank`, ascending, and a last one above all; the value of each row,
+        by_value: (for each slot `value * (end + 1) + rank`, ascending, and a last one above all; the value of each row,
         -1 for none). others: (ranks, the rows that reach them).
         """
         self.end = end
@@ -227,7 +227,7 @@ class Choice:
 
 
 class _ByValue:
-    """Slots whose reach is one value of one label."""
+    """Slots whose reach is decided by one value of one label."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -236,7 +236,7 @@ class _ByValue:
         self._numbers: RowArray = np.zeros(0, dtype=np.intp)
 
     def numbers(self, nodes: LabelledRows, rows: Rows) -> RowArray:
-        """intp[rows]: number of each row's value, -1 if it is not ours."""
+        """intp[rows]: number of each row's value, -1 if no slot has it."""
         column = nodes.labels.column(self._key)
         seen = (column, column.values.version, self.values.version)
         if seen != self._seen:

@@ -27,10 +27,10 @@ WAITS: Final = "WaitForFirstConsumer"
 
 
 class VolumeClass(msgspec.Struct, frozen=True, kw_only=True):
-    """waits: a claim of it gets its volume together with the node of its first pod.
+    """One StorageClass. waits: whether a claim gets its volume together with the node of its first pod.
 
-    topologies: terms of (label, values), in which new volumes can be made; none: everywhere.
-    excess: what of it is more than is read, for people; "" nearly always.
+    topologies: terms of (label, values) in which new volumes can be created; empty: everywhere.
+    excess: parts over a size limit, as text for users; usually "".
     """
 
     provisioner: str
@@ -40,11 +40,11 @@ class VolumeClass(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def provisions(self) -> bool:
-        """Whether new volumes can be made."""
+        """Whether new volumes can be created."""
         return self.provisioner not in {"", NO_PROVISIONER}
 
     def reach(self) -> Reach | None:
-        """Nodes for which a volume can be made; None for all. Source: MatchTopologySelectorTerms."""
+        """Nodes for which a volume can be created; None for all. Source: MatchTopologySelectorTerms."""
         if not self.topologies:
             return None
         terms = (term for term in self.topologies if term)
@@ -52,7 +52,7 @@ class VolumeClass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def class_of(wire: storage.StorageClass) -> VolumeClass:
-    """kube-apiserver writes the binding mode that is left out."""
+    """The class. kube-apiserver fills in an omitted binding mode."""
     terms = tuple(term.match_label_expressions for term in wire.allowed_topologies)
     too_much = terms_excess("topology", terms)
     return VolumeClass(
@@ -94,7 +94,7 @@ def _topology_excess(selector: LabelSelector) -> str:
 
 
 class FreeVolumes:
-    """Free volumes of one class. taken: those that we have assumed for a claim."""
+    """Free volumes of one class. taken: volumes that we have assumed for a claim."""
 
     def __init__(self) -> None:
         self.reachable = Reachable()
@@ -106,11 +106,11 @@ class FreeVolumes:
         self._taken: BoolArray = np.zeros(self.reachable.slots, dtype=np.bool_)
 
     def __len__(self) -> int:
-        """How many, taken ones included."""
+        """Number of volumes, including taken ones."""
         return len(self._slot_of)
 
     def __contains__(self, name: str) -> bool:
-        """Whether the volume is here, taken or not."""
+        """Whether the volume is free or taken."""
         return name in self._slot_of
 
     def add(self, volume: Volume, reach: Reach | None) -> None:
@@ -125,7 +125,7 @@ class FreeVolumes:
         self._slot_of[volume.name], self._name_of[slot] = slot, volume.name
 
     def discard(self, name: str) -> bool:
-        """Remove a volume that was deleted or bound; whether it was here."""
+        """Remove a volume that was deleted or bound. Return whether it was among these."""
         slot = self._slot_of.pop(name, None)
         if slot is None:
             return False
@@ -136,7 +136,7 @@ class FreeVolumes:
         return True
 
     def take(self, name: str, *, taken: bool) -> None:
-        """We have given it to a claim, or take it back; no effect where it is not here."""
+        """Mark a volume as taken for a claim, or as free again. No effect if it is not among these."""
         slot = self._slot_of.get(name)
         if slot is not None:
             self._taken[slot] = taken
@@ -174,7 +174,7 @@ class Capacities:
         return len(self._known)
 
     def set(self, key: str, capacity: Capacity | None) -> bool:
-        """Set a capacity, None when it is deleted. Returns whether more volumes can be created now."""
+        """Set a capacity, None if it is deleted. Returns whether more volumes can be created now."""
         old = self._known.pop(key, None)
         if old is not None and old[1] >= 0:
             self.reachable.remove(old[1])
@@ -186,7 +186,7 @@ class Capacities:
         return usable and (old is None or old[0].topology != capacity.topology or old[0].bytes < capacity.bytes)
 
     def has_room(self, size: int, nodes: LabelledRows, rows: Rows) -> BoolArray:
-        """bool[rows]: a volume of that size can be made there."""
+        """bool[rows]: True if a volume of this size can be created there."""
         near = self.reachable.near(nodes, rows)
         choice = self.reachable.choice(near[self.reachable.sizes[near] >= max(0, size)], nodes, rows)
         none = np.full(count_of(rows, nodes.capacity), -1, dtype=np.int64)
@@ -204,9 +204,9 @@ def _reach(capacity: Capacity) -> Reach | None:
 
 @dataclass(slots=True)
 class OfClass:
-    """State of one class. known: None while there is no such StorageClass.
+    """State of one class. known: None while this StorageClass does not exist.
 
-    kept_for: claim -> volumes reserved for it. version: moves when any of this does.
+    kept_for: claim -> volumes reserved for it. version: changes when any of this does.
     """
 
     known: VolumeClass | None = None
@@ -217,5 +217,5 @@ class OfClass:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether there is no state to keep."""
         return self.known is None and not (self.free or self.kept_for or self.capacities)

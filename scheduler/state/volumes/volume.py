@@ -1,4 +1,4 @@
-"""A PersistentVolume as the scheduler thinks of it.
+"""A PersistentVolume as the scheduler sees it.
 
 Sources: k8s.io/component-helpers/storage/volume (GetPersistentVolumeClass, FindMatchingVolume); kube-scheduler,
 plugins/volumezone (getPVTopologies); k8s.io/cloud-provider/volume/helpers/zones.go (LabelZonesToSet).
@@ -31,10 +31,10 @@ Zone: TypeAlias = tuple[str, frozenset[str]]
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume. affinity: None when every node can use it. claim: the claim that has or reserves it, or None.
+    """One volume. affinity: None if every node can use it. claim: the claim that has or reserves it, or None.
 
-    available: by its phase. zones: of its labels. attached: its attachment, None when no limit counts it; by_csi: for a
-    CSI volume. excess: parts over a size limit, as text for users; "" nearly always.
+    available: by its phase. zones: from its labels. attached: its attachment, None if no limit counts it; by_csi: for a
+    CSI volume. excess: parts over a size limit, as text for users; usually "".
     """
 
     name: str
@@ -60,7 +60,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
         return self.available and self.claim is None and not self.deleting and not self.excess
 
     def suits(self, wants: Wants) -> bool:
-        """Whether the claim that it is reserved for may get it: classes and labels do not matter."""
+        """Whether the claim for which it is reserved may get it: classes and labels do not matter."""
         return (
             self.size >= wants.size
             and self.volume_mode == wants.volume_mode
@@ -147,7 +147,7 @@ class Attachments:
         self._of_volume: dict[str, set[str]] = {}
 
     def set_limits(self, node: str, limits: Mapping[str, int]) -> tuple[str, ...]:
-        """How many volumes of each driver the node attaches; those that are not named without limit."""
+        """Set how many volumes of each driver the node can attach; other drivers have no limit."""
         if self.limits(node) == limits:
             return ()
         if limits:
@@ -157,7 +157,7 @@ class Attachments:
         return (node,)
 
     def set(self, name: str, attachment: Attachment | None) -> tuple[str, ...]:
-        """Set an attachment by name; None when it is deleted."""
+        """Set an attachment by name; None if it is deleted."""
         old = self._attachments.pop(name, None)
         if old is not None:
             drop(self._of_node, old.node, name)
@@ -177,12 +177,12 @@ class Attachments:
         return (self._attachments[name] for name in self._of_node.get(node, ()))
 
     def nodes_with(self, volume: str) -> frozenset[str]:
-        """The nodes to which a volume is attached."""
+        """Nodes to which a volume is attached."""
         return frozenset(self._attachments[name].node for name in self._of_volume.get(volume, ()))
 
 
 def drop(index: dict[KeyT, set[ValueT]], key: KeyT, value: ValueT) -> None:
-    """Out of an index, which holds no empty sets; nothing when it is not there."""
+    """Remove a value from an index, which has no empty sets. No effect if it is missing."""
     values = index.get(key)
     if values is not None:
         values.discard(value)

@@ -1,12 +1,12 @@
-"""The claims, volumes and storage classes of the cluster, and our assumed volumes of pods.
+"""Claims, volumes and storage classes of the cluster, and the volumes that we have assumed for pods.
 
     free ──assume──▶ ASSUMED ──settle──▶ as the API server shows it
       ▲                │
       └────release─────┘
 
-ASSUMED: a pod that we placed gets the volume, or a new one on its node; the API server does not show it yet. For other
-pods it counts as bound. The API server wins.
-Owned by the tables, and so by the event loop. No method awaits, so each one is atomic.
+ASSUMED: a pod that we placed gets the volume, or a new one on its node; the API server does not show this yet. For
+other pods, the volume counts as bound. The API server wins.
+Owned by the tables, and therefore by the event loop. No method awaits, so each one is atomic.
 Source: kube-scheduler, plugins/volumebinding/binder.go and assume_cache.go.
 """
 
@@ -25,7 +25,7 @@ from scheduler.state.volumes.reach import Reach, Reaches
 from scheduler.state.volumes.storage_class import Capacity, OfClass, VolumeClass
 from scheduler.state.volumes.volume import Attachment, Attachments, Volume, drop
 
-# Old plugins that create volumes: the drivers that replaced them, "" if no limit counts their volumes.
+# Old in-tree plugins that create volumes -> the drivers that replaced them, "" if no limit counts their volumes.
 _PROVISIONERS: Final = {
     "kubernetes.io/aws-ebs": DRIVERS["awsElasticBlockStore"],
     "kubernetes.io/azure-disk": DRIVERS["azureDisk"],
@@ -38,9 +38,9 @@ _PROVISIONERS: Final = {
 
 
 class Changes(NamedTuple):
-    """claims: those whose state may have changed. nodes: those whose limits or attachments changed.
+    """Changes. claims: those whose state may have changed. nodes: those whose limits or attachments changed.
 
-    volumes: (class, reach) of volumes that came, went, or were assumed or released, where that may affect few nodes.
+    volumes: (class, reach) of volumes that were added, removed, assumed or released, if that may affect few nodes.
     opened: whether some class has more available volumes now.
     """
 
@@ -51,7 +51,7 @@ class Changes(NamedTuple):
 
 
 class Volumes:
-    """Collects changes until `take_changes`; see `Changes`."""
+    """State of storage. Collects changes until `take_changes`; see `Changes`."""
 
     def __init__(self) -> None:
         self._touched: dict[ClaimKey, None] = {}
@@ -65,24 +65,24 @@ class Volumes:
         self._told_capacity: set[str] = set()
         self._class_of_capacity: dict[str, str] = {}
         self._claims_of: dict[str, set[ClaimKey]] = {}
-        # By attachment: volumes of different names may share one.
+        # By attachment: volumes with different names may share one.
         self._names_of: dict[Attachable, set[str]] = {}
         self._reaches = Reaches()
         self._plans: dict[str, VolumePlan] = {}
-        # Volume -> its assumed claim; claim -> the node of its new volume; and the number of pods.
+        # Volume -> its assumed claim; claim -> the node of its new volume; and the number of pods that share each.
         self._assumed: dict[str, ClaimKey] = {}
         self._selected: dict[ClaimKey, str] = {}
         self.attachments = Attachments()
         self._pods_with: Counter[str | ClaimKey] = Counter()
         self._versions = 0
-        # The last pod evaluated, and its claims.
+        # The pod evaluated last, and its claims.
         self._latest_pod: Pod | None = None
         self._latest: tuple[tuple[str, tuple[PodClaim, ...], str], PodClaims] | None = None
 
     # From the watches
 
     def set_claim(self, key: ClaimKey, claim: Claim | None) -> None:
-        """Set a claim, None when it is deleted."""
+        """Set a claim, None if it is deleted."""
         old = self._claims.get(key)
         if old is not None and claim is not None and replace(old, version=claim.version) == claim:
             self._claims[key] = claim
@@ -98,7 +98,7 @@ class Volumes:
         self._touch(key)
 
     def set_volume(self, name: str, volume: Volume | None) -> None:
-        """Set a volume, None when it is deleted."""
+        """Set a volume, None if it is deleted."""
         old = self._volumes.get(name)
         if old is not None and volume is not None and replace(old, version=volume.version) == volume:
             self._volumes[name] = volume
@@ -117,7 +117,7 @@ class Volumes:
         self._touch_nodes(self.attachments.nodes_with(name))
 
     def set_class(self, name: str, known: VolumeClass | None) -> None:
-        """Set a StorageClass, None when it is deleted."""
+        """Set a StorageClass, None if it is deleted."""
         if known is None and name not in self._classes:
             return
         of_class = self._of_class(name)
@@ -125,7 +125,7 @@ class Volumes:
             return
         of_class.known = known
         self._changed(name, opened=known is not None)
-        # Their attachments depend on the class. Classes seldom change.
+        # The volumes' attachments depend on the class. Classes seldom change.
         for key, claim in self._claims.items():
             if claim.wants.class_name == name and not claim.volume:
                 self._touch(key)
@@ -140,7 +140,7 @@ class Volumes:
                 self._changed(class_name, opened=not tells_capacity)
 
     def set_capacity(self, key: str, capacity: Capacity | None) -> None:
-        """Set a capacity. key: namespace and name. capacity: None when it is deleted."""
+        """Set a capacity, None if it is deleted. key: namespace and name."""
         before = self._class_of_capacity.pop(key, None)
         if before is not None and (capacity is None or capacity.class_name != before):
             self._of_class(before).capacities.set(key, None)
@@ -153,11 +153,11 @@ class Volumes:
             self._changed(capacity.class_name, opened=of_class.capacities.set(key, capacity))
 
     def set_limits(self, node: str, limits: Mapping[str, int]) -> None:
-        """How many volumes of each driver the node attaches; those that are not named without limit."""
+        """Set how many volumes of each driver the node can attach; other drivers have no limit."""
         self._touch_nodes(self.attachments.set_limits(node, limits))
 
     def set_attachment(self, name: str, attachment: Attachment | None) -> None:
-        """Set an attachment, None when it is deleted."""
+        """Set an attachment, None if it is deleted."""
         self._touch_nodes(self.attachments.set(name, attachment))
 
     def take_changes(self) -> Changes:
@@ -167,13 +167,13 @@ class Volumes:
         return found
 
     def moves_everywhere(self, class_name: str) -> None:
-        """Note that the class's volumes changed on more nodes than are listed one by one."""
+        """Note that the class's volumes changed on too many nodes to list them one by one."""
         self._changed(class_name, opened=False)
 
-    # Our assumptions
+    # Assumed volumes
 
     def assume(self, uid: str, plan: VolumePlan) -> None:
-        """A pod gets these volumes on its node."""
+        """Assume these volumes for a pod on its node."""
         self._plans[uid] = plan
         self._pods_with.update((*(volume for volume, _ in plan.taken), *plan.made))
         for volume, key in plan.taken:
@@ -186,11 +186,11 @@ class Volumes:
                 self._touch(key)
 
     def plan(self, uid: str) -> VolumePlan | None:
-        """The pod's assumed volumes; None if there are none, or all are settled."""
+        """The pod's assumed volumes; None if there are none, or if all are settled."""
         return self._plans.get(uid)
 
     def settle(self, uid: str) -> None:
-        """Drop the pod's assumptions: the API server shows the result. No effect without any."""
+        """Drop the pod's assumptions, because the API server shows the result. No effect if there are none."""
         plan = self._plans.pop(uid, None)
         if plan is None:
             return
@@ -211,11 +211,11 @@ class Volumes:
         return self._volumes.get(name)
 
     def claims_of(self, volume: str) -> tuple[ClaimKey, ...]:
-        """The claims that name it."""
+        """Claims that name the volume."""
         return tuple(self._claims_of.get(volume, ()))
 
     def reach(self, volume: Volume) -> Reach | None:
-        """Reach of a known volume; None for everywhere."""
+        """Reach of a known volume; None if every node can use it."""
         return None if volume.affinity is None else self._reaches.of(volume.affinity)
 
     def of_class(self, name: str) -> OfClass | None:
@@ -227,7 +227,7 @@ class Volumes:
         return provisioner in self._told_capacity
 
     def selected(self, key: ClaimKey) -> str:
-        """The node that we have chosen for a volume to be made on; "" for none."""
+        """The node that we have chosen for the claim's new volume; "" for none."""
         return self._selected.get(key, "")
 
     def of_pod(self, pod: Pod) -> PodClaims:
@@ -242,7 +242,7 @@ class Volumes:
         return self._latest[1]
 
     def attached(self, key: ClaimKey) -> Attachable | None:
-        """Attachment of a claim; None when no limit counts it. Without a volume: of the one to be created.
+        """Attachment of a claim; None if no limit counts it. Without a volume: of the one to be created.
 
         Source: kube-scheduler, plugins/nodevolumelimits/csi.go, getCSIDriverInfo.
         """
@@ -257,7 +257,7 @@ class Volumes:
         if known is None or not claim.wants.class_name:
             return None
         driver = _PROVISIONERS.get(known.provisioner, known.provisioner)
-        # No volume has such a handle: a space is in none.
+        # No volume has such a handle, because handles contain no spaces.
         return (driver, f"of claim {key[0]}/{key[1]}") if driver else None
 
     def claims_sharing(self, pod: Pod) -> Iterator[ClaimKey]:
@@ -277,10 +277,10 @@ class Volumes:
             if volume is not None and volume.by_csi and volume.attached is not None
         )
 
-    # The parts
+    # Helpers of the methods above
 
     def _name(self, volume: str, key: ClaimKey, *, named: bool) -> None:
-        """Note that the claim names the volume, or no longer does."""
+        """Note that the claim names the volume (named=True), or no longer does."""
         if not volume:
             return
         if named:
@@ -304,7 +304,7 @@ class Volumes:
         of_class = self._of_class(volume.class_name)
         if volume.claim is not None:
             self._keep((volume.claim.namespace, volume.claim.name), volume.name, of_class)
-            # The claim that it was assumed for has it now, or has lost it.
+            # The claim for which it was assumed has it now, or has lost it.
             self._assumed.pop(volume.name, None)
         elif volume.is_free:
             of_class.free.add(volume, self.reach(volume))
@@ -326,7 +326,7 @@ class Volumes:
             del self._classes[volume.class_name]
 
     def _is_last(self, taken: str | ClaimKey) -> bool:
-        """One pod less has taken it; whether none is left."""
+        """Note one pod fewer that has taken it. Return whether none is left."""
         self._pods_with[taken] -= 1
         if self._pods_with[taken]:
             return False
@@ -366,7 +366,7 @@ class Volumes:
         return found
 
     def _moves(self, volume: Volume, *, opened: bool) -> None:
-        """Note that a free volume came or went: it does not affect a node that cannot use it."""
+        """Note that a free volume was added or removed. Nodes that cannot use it are not affected."""
         reach = self.reach(volume)
         if reach is None:
             self._changed(volume.class_name, opened=opened)
@@ -376,7 +376,7 @@ class Volumes:
             self._latest = None
 
     def _changed(self, class_name: str, *, opened: bool) -> None:
-        # No two states of any class have one version: a class may go and come back.
+        # A version is never used for two states, even of different classes: a class may be deleted and created again.
         self._versions += 1
         self._of_class(class_name).version = self._versions
         self._opened |= opened

@@ -1,10 +1,11 @@
 """The TLS context of new connections, which follows its certificates.
 
     (none) ──follow──▶ IN USE ──follow, other valid certificates──▶ another one IN USE
-                         └─────follow, one is not whole, or the key not that of the certificate──▶ IN USE, as before
+                         └─────follow, a file is incomplete, or key and certificate differ──▶ IN USE, as before
 
-A context is never changed: one with half of a new pair is worse than an old one, and a CA cannot be removed from it.
-Why, and the fate of the connections: docs/develop/decisions/0052-reread-certificates-and-let-requests-finish.md.
+A context is never changed: half of a new pair would be worse than the old pair, and a CA cannot be removed from a
+context. For the reasons, and what happens to connections, see
+docs/develop/decisions/0052-reread-certificates-and-let-requests-finish.md.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ _ENCRYPTED: Final = "the private key is encrypted; write it without a password"
 
 
 class NotUsable(Exception):
-    """The certificates do not yield a TLS context; the message names their source."""
+    """The certificates yield no TLS context; the message names their source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,10 @@ class Pem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsMaterial:
-    """ca: None for the system's. certificate, key: of the client, both or none. verify: whether the server's counts."""
+    """Input of a TLS context. ca: None for the system's CAs. certificate, key: of the client, both or neither.
+
+    verify: whether the server's certificate is verified.
+    """
 
     ca: Pem | None = None
     certificate: Pem | None = None
@@ -45,8 +49,8 @@ class TlsMaterial:
     def context(self) -> ssl.SSLContext:
         """A new context. Raises ssl.SSLError, OSError, ValueError."""
         tls = ssl.create_default_context(cadata=_usable(self.ca.text) if self.ca else None)
-        # As in Go: CAs without an authority key identifier are accepted, an intermediate CA may be trusted, and a host
-        # is looked up only in the alternative names.
+        # As in Go: CAs without an authority key identifier are accepted, an intermediate CA may be trusted, and host
+        # names are matched with alternative names only.
         tls.hostname_checks_common_name = False
         tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
         tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -58,13 +62,13 @@ class TlsMaterial:
         return tls
 
     def digest(self) -> tuple[object, ...]:
-        """Detects a changed secret without keeping it."""
+        """Digest that detects a changed secret without storing it."""
         texts = (one.text if one else None for one in (self.ca, self.certificate, self.key))
         return (self.verify, *(None if text is None else hashlib.sha256(text).digest() for text in texts))
 
 
 class Certificates:
-    """The TLS context made of the latest usable material."""
+    """The TLS context for the latest usable material."""
 
     def __init__(self) -> None:
         self._made_of: tuple[object, ...] | None = None
@@ -72,11 +76,11 @@ class Certificates:
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """Context for the next connection; after the first `follow`."""
+        """Context for the next connection. Valid after the first `follow`."""
         return self._tls
 
     def follow(self, material: TlsMaterial) -> bool:
-        """Whether `tls` was replaced by another one. Raises NotUsable: it stays as it was."""
+        """Use this material, and return whether it replaced `tls`. Raises NotUsable, and then keeps `tls`."""
         now = material.digest()
         if now == self._made_of:
             return False
@@ -97,7 +101,7 @@ def digests(files: Iterable[Path]) -> tuple[bytes, ...]:
 
 
 def _usable(bundle: bytes) -> str:
-    """The certificates of a bundle that can be read: as Go, one that cannot is left out. Raises if that leaves none."""
+    """The readable certificates of a bundle; unreadable ones are skipped, as in Go. Raises if none is readable."""
     found = list[str]()
     problem: ssl.SSLError | ValueError = ValueError(_NONE)
     for one in _CERTIFICATE.findall(bundle):
@@ -108,18 +112,18 @@ def _usable(bundle: bytes) -> str:
             problem = error
         else:
             found.append(text)
-    if not found:  # otherwise ssl would use the system's
+    if not found:  # otherwise ssl would use the system's CAs
         raise problem
     return "\n".join(found)
 
 
 def _load_pair(tls: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load them from private files that are deleted afterwards: OpenSSL accepts nothing else."""
+    """Load the pair from private temporary files: OpenSSL accepts nothing else."""
     with tempfile.TemporaryDirectory(prefix="gpushare-") as folder:
         files = Path(folder, "certificate"), Path(folder, "key")
         for file, text in zip(files, (certificate, key), strict=True):
             file.write_bytes(text)
-        # Without a function, OpenSSL asks the terminal.
+        # Without a password function, OpenSSL prompts on the terminal.
         tls.load_cert_chain(*files, password=_refuse_password)
 
 

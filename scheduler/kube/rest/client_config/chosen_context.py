@@ -1,4 +1,4 @@
-"""One context of a kubeconfig, with its cluster and user, checked as kubectl checks them. Pure but for the check.
+"""One context of a kubeconfig with its cluster and user, checked as kubectl checks them. Pure except for the check.
 
 Source: client-go, tools/clientcmd/validation.go and client_config.go; transport/transport.go; rest/transport.go.
 """
@@ -22,12 +22,12 @@ _SCHEMES: Final = ("http", "https")
 
 
 class BadAddress(Exception):
-    """An unusable address; the message says why, without the address: it may contain a password."""
+    """An unusable address. The message says why, without the address, which may contain a password."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """An API server. url: without a slash at the end, may have a path. server_name: instead of the host of `url`."""
+    """An API server. url: without a trailing slash, may have a path. server_name: replaces the host of `url` in TLS."""
 
     url: str
     server_name: str | None = None
@@ -35,12 +35,12 @@ class Address:
 
     @property
     def encrypted(self) -> bool:
-        """Whether requests go over TLS. Without, as with kubectl, no credentials are sent."""
+        """Whether requests use TLS. Without it, no credentials are sent, as with kubectl."""
         return self.url.startswith("https:")
 
 
 def server_url(written: str) -> str:
-    """The address as requests use it: without its query and a slash at the end. Raises BadAddress."""
+    """The address as requests use it: without query and trailing slash. Raises BadAddress."""
     _check(written, "such as https://10.0.0.1:6443")
     parts = urlsplit(written)
     if parts.fragment:
@@ -51,7 +51,7 @@ def server_url(written: str) -> str:
 
 
 def check_proxy(url: str) -> None:
-    """Raise BadAddress where no requests can be sent through it."""
+    """Raise BadAddress if no requests can be sent through this proxy."""
     if url.lower().startswith("socks"):
         raise BadAddress("is that of a SOCKS proxy, which is not supported; name an HTTP proxy")
     _check(url, "such as http://proxy.example:3128")
@@ -72,10 +72,10 @@ def _check(url: str, example: str) -> None:
 
 
 def proxy_for(environment: Mapping[str, str], url: str) -> str | None:
-    """Return the proxy for `url` by HTTPS_PROXY, HTTP_PROXY and NO_PROXY as kubectl reads them, or None.
+    """The proxy for `url` by HTTPS_PROXY, HTTP_PROXY and NO_PROXY as kubectl reads them, or None.
 
-    Called once per connection: aiohttp would look it up, in a thread, for every request.
-    NO_PROXY: hosts, domains and networks (10.0.0.0/8). Never for this machine itself.
+    Called once per connection: aiohttp would look it up in a thread for every request.
+    NO_PROXY: hosts, domains and networks (10.0.0.0/8). This machine itself is never proxied.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -96,7 +96,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _covers(entry: str, host: str) -> bool:
-    """Whether an entry of NO_PROXY means this host."""
+    """Whether an entry of NO_PROXY matches this host."""
     domain = entry.removeprefix("*").removeprefix(".")
     if entry == "*" or (domain and (host == domain or host.endswith(f".{domain}"))):
         return True
@@ -118,7 +118,7 @@ _REMOVED_PROVIDERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ChosenContext:
-    """name: of the context. cluster_name, user_name: as the context has them, for messages."""
+    """One context with its cluster and user. cluster_name, user_name: as written in the context, for messages."""
 
     name: str
     namespace: str
@@ -130,7 +130,7 @@ class ChosenContext:
 
 
 def chosen(merged: Merged, name: str | None, overrides: Overrides = NO_OVERRIDES) -> ChosenContext:
-    """The context of this name; None: the current one. Raises KubeconfigError with every mistake in it."""
+    """The context of this name; None for the current one. Raises KubeconfigError that lists every mistake in it."""
     merged, name = overrides.applied(merged, name or merged.current_context)
     if not name:
         raise _unusable(merged, "no current-context is set")
@@ -140,7 +140,7 @@ def chosen(merged: Merged, name: str | None, overrides: Overrides = NO_OVERRIDES
         raise _unusable(merged, f"context {name} names no cluster")
     if (cluster := merged.clusters.get(context.cluster)) is None:
         raise _unusable(merged, f"context {name} names the cluster {context.cluster}, which does not exist")
-    # kubectl continues without credentials: that is never intended.
+    # kubectl continues without credentials, which nobody ever intends.
     if (user := merged.users.get(context.user) if context.user else KubeconfigUser()) is None:
         raise _unusable(merged, f"context {name} names the user {context.user}, which does not exist")
     try:
@@ -157,7 +157,7 @@ def chosen(merged: Merged, name: str | None, overrides: Overrides = NO_OVERRIDES
 
 
 def runs_plugin(user: KubeconfigUser) -> bool:
-    """Whether the credential plugin is asked: as with kubectl, any other credential of the user comes first."""
+    """Whether the credential plugin is used: as with kubectl, all other credentials of the user take precedence."""
     certificate = (user.client_certificate or user.client_certificate_data) and (
         user.client_key or user.client_key_data
     )
@@ -232,7 +232,7 @@ def _mistakes_of_plugin(plugin: Exec) -> Iterator[str]:
         yield f"the apiVersion of exec is {plugin.api_version or 'missing'}; expected {' or '.join(PLUGIN_VERSIONS)}"
     if any(not one.name for one in plugin.env):
         yield "a variable in env of exec has no name; add it"
-    # Only v1beta1 has a default.
+    # Only v1beta1 has a default value.
     if plugin.interactive_mode not in _MODES and (plugin.interactive_mode or plugin.api_version == PLUGIN_VERSIONS[0]):
         yield f"the interactiveMode of exec is {plugin.interactive_mode or 'missing'}; expected {', '.join(_MODES)}"
 

@@ -1,6 +1,6 @@
 """The API server and credentials: `--kubeconfig`, KUBECONFIG, the pod's service account, or `~/.kube/config`.
 
-The scheduler usually runs in a pod, hence this order: kubectl looks at `~/.kube/config` first.
+The scheduler usually runs in a pod, which explains this order: kubectl reads `~/.kube/config` first.
 """
 
 import os
@@ -23,17 +23,17 @@ from scheduler.kube.rest.client_config.kubeconfig import Kubeconfig
 from scheduler.kube.rest.client_config.kubeconfig_file import KubeconfigError
 from scheduler.kube.rest.client_config.overrides import NO_OVERRIDES, Overrides
 
-# As in client-go. The library's own hook measures this minute by the wall clock, which may be set back.
+# One minute, as in client-go. The library's own hook measures it by the wall clock, which may be set back.
 REREAD_S: Final = 60.0
 _TOKEN: Final = "token"  # noqa: S105 the name of a file
 _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
 class ServiceAccount:
-    """The API server of the cluster that this pod runs in, as kubernetes.aio finds it."""
+    """The API server of the cluster in which this pod runs, as kubernetes.aio finds it."""
 
     def __init__(self, environment: Mapping[str, str], directory: Path) -> None:
-        # Takes 0.1 s and 20 MiB to import, which commands outside of a pod do not need.
+        # The import takes 0.1 s and 20 MiB, and commands outside of a pod do not need it.
         from kubernetes.aio.config.incluster_config import InClusterConfigLoader  # noqa: PLC0415
 
         self._ca_file = directory / "ca.crt"
@@ -52,7 +52,7 @@ class ServiceAccount:
         return bool(environment.get(_HOST) and environment.get(_PORT)) and (directory / _TOKEN).is_file()
 
     async def load(self) -> Loaded:
-        """Return the token and the CA as they are now. Raises NotRenewed."""
+        """Current token and CA. Raises NotRenewed."""
         from kubernetes.aio.client import Configuration  # noqa: PLC0415 - as above
         from kubernetes.aio.config import ConfigException  # noqa: PLC0415
 
@@ -71,16 +71,16 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class ConnectError(Exception):
-    """No connection can be made as configured; the message says why, which setting, and what to do."""
+    """No connection is possible with this configuration; the message gives the reason, the setting, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
     """An API server and credentials for it. Nothing has been sent to it yet.
 
-    url: without a trailing slash, may have a path. source: the file or place of the configuration, for the log.
-    server_name: to expect in the server's certificate instead of the host of `url`. namespace: default namespace, as
-    kubectl takes it from the context.
+    url: without a trailing slash, may have a path. source: file or origin of the configuration, for the log.
+    server_name: expected in the server's certificate instead of the host of `url`. namespace: default namespace, which
+    kubectl takes from the context.
     """
 
     url: str
@@ -92,7 +92,7 @@ class Connection:
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """Context for a connection made now."""
+        """Context for a connection that is made now."""
         return self.credentials.tls
 
 
@@ -106,9 +106,9 @@ async def connect(
 ) -> Connection:
     """Read the configuration, run its credential plugin, load certificates.
 
-    kubeconfig, context: None or "" if unset. context: by default the kubeconfig's current one; a context or overrides
-    exclude the service account, which has neither. service_account: directory of the token and the CA in a pod; None:
-    never used. Raises ConnectError, also for a failing plugin.
+    kubeconfig, context: None or "" if unset. context: the kubeconfig's current context by default; a context or
+    overrides rule out the service account, which has neither. service_account: directory of the token and the CA in a
+    pod; None to never use it. Raises ConnectError, also if the plugin fails.
     """
     context = context or None
     if paths := _explicit(environment, kubeconfig):
@@ -128,7 +128,7 @@ async def connect(
 
 
 def _explicit(environment: Mapping[str, str], kubeconfig: Path | str | None) -> list[Path]:
-    """The named files; of several in KUBECONFIG, as in kubectl, those that exist, each once."""
+    """The named files. Of several in KUBECONFIG, those that exist, each once, as in kubectl."""
     if kubeconfig:
         _must_exist(path := Path(kubeconfig), "--kubeconfig")
         return [path]
@@ -156,7 +156,7 @@ async def _from_kubeconfig(
     try:
         source = Kubeconfig(paths, context, overrides)
     except KubeconfigError as error:
-        # Not from the error: its cause may quote a token.
+        # The error is not quoted: its cause may contain a token.
         raise ConnectError(str(error) if str(error).startswith("kubeconfig ") else f"{name}: {error}") from None
     except OSError as error:
         raise ConnectError(f"{name} cannot be read: {error}; make it readable for this user") from error

@@ -1,7 +1,7 @@
-"""Runs the credential plugin of a kubeconfig (`exec`) as client-go does, and ends it when no caller waits.
+"""Runs the credential plugin of a kubeconfig (`exec`) as client-go does, and stops it when no caller waits for it.
 
     started ──exits, its pipes closed──▶ answered
-       └── cancelled, or it writes more than any answer has ──▶ killed, with its children
+       └── cancelled, or it writes more than any valid answer ──▶ killed, with its children
 
 Source of the protocol: kubernetes.io/docs/reference/access-authn-authz/authentication, "client-go credential plugins";
 client-go, plugin/pkg/client/auth/exec/exec.go.
@@ -26,9 +26,9 @@ from scheduler.kube.rest.failures import one_line
 
 _STDOUT: Final = 1
 _STDERR: Final = 2
-# Limit of each stream. A certificate and its key have thousands.
+# Limit for each stream. A certificate and its key take a few thousand bytes.
 _MOST_BYTES: Final = 2**20
-# A killed plugin ends at once, unless the kernel does not let it go.
+# A killed plugin exits at once, unless the kernel blocks it.
 _ENDS_WITHIN_S: Final = 1.0
 _KIND: Final = "ExecCredential"
 
@@ -38,7 +38,7 @@ class PluginFailed(Exception):
 
 
 class ExecCredentialStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """Answer of a plugin: a token, or a certificate and its key as PEM, or both. expiration_timestamp: RFC 3339."""
+    """Answer of a plugin: a token, or a certificate with its key as PEM, or both. expiration_timestamp: RFC 3339."""
 
     token: str = ""
     client_certificate_data: str = ""
@@ -47,7 +47,7 @@ class ExecCredentialStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def expires_s(self) -> float:
-        """Unix seconds, inf where the plugin names no time. Raises PluginFailed."""
+        """Expiry in Unix seconds, inf if the plugin names no time. Raises PluginFailed."""
         if not self.expiration_timestamp:
             return math.inf
         try:
@@ -73,9 +73,9 @@ class CredentialPlugin:
         self._cluster = cluster
 
     async def run(self) -> ExecCredentialStatus:
-        """Return its credentials. Raises PluginFailed, OSError where it cannot be started."""
+        """Run the plugin, and return its credentials. Raises PluginFailed; OSError if it cannot be started."""
         described, interactive = self._described, self._interactive()
-        # As in client-go, found on our PATH, not on the one that `env` may give the plugin.
+        # As in client-go, the command is found on our PATH, not on a PATH that `env` may give the plugin.
         if (program := shutil.which(described.command)) is None:
             hint = f"; {one_line(described.install_hint)}" if described.install_hint else ""
             raise PluginFailed(f"exec: executable {described.command} not found{hint}")
@@ -92,8 +92,8 @@ class CredentialPlugin:
         return self._status(said)
 
     def _interactive(self) -> bool:
-        """Whether the plugin may ask its user."""
-        # A program started without standard input has None.
+        """Whether the plugin may prompt its user."""
+        # sys.stdin is None in a program started without standard input.
         mode, terminal = self._described.interactive_mode, sys.stdin is not None and sys.stdin.isatty()
         if mode == "Always" and not terminal:
             message = "exec: interactiveMode is Always, and standard input is not a terminal; run this in a terminal"
@@ -121,7 +121,10 @@ class CredentialPlugin:
 
 
 class _Running(asyncio.SubprocessProtocol):
-    """written: by descriptor. exited: the process has; done: and its pipes are closed, or too much was written."""
+    """A running plugin. written: by descriptor. exited: the process has exited. done: its pipes are closed, too.
+
+    done fails if too much was written.
+    """
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -130,25 +133,25 @@ class _Running(asyncio.SubprocessProtocol):
         self.done: asyncio.Future[None] = loop.create_future()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Part of its output."""
+        """Collect a part of its output."""
         self.written[fd] += data
         if len(self.written[fd]) > _MOST_BYTES and not self.done.done():
             message = f"exec: the plugin wrote over {_MOST_BYTES} bytes"
             self.done.set_exception(PluginFailed(message))
 
     def process_exited(self) -> None:
-        """Note the exit; output may still be on its way."""
+        """Note the exit; output may still follow."""
         self.exited.set()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as asyncio's
-        """Note the exit with all its output."""
+        """Note that all output has arrived."""
         if not self.done.done():
             self.done.set_result(None)
 
 
 async def _ran(args: list[str], env: dict[str, str], *, interactive: bool) -> tuple[int, bytes, bytes]:
-    """Exit status, output, complaints; interactive: its user sees the complaints at once instead."""
-    # In its own session it has no terminal, and can be killed with its children.
+    """Exit status, standard output, standard error. interactive: standard error goes to the user instead."""
+    # In its own session the plugin has no terminal, and can be killed with its children.
     alone = not interactive
     starting = asyncio.get_running_loop().subprocess_exec(
         _Running,
@@ -164,7 +167,7 @@ async def _ran(args: list[str], env: dict[str, str], *, interactive: bool) -> tu
         transport, running = await asyncio.shield(started)
         await running.done
     except BaseException:
-        # Also if the caller left during the start: asyncio would end the plugin, but not its children.
+        # Needed even if the caller left during the start: asyncio would kill the plugin, but not its children.
         transport, running = await started
         await _end(transport, running, alone=alone)
         raise

@@ -8,10 +8,11 @@
 
 DUE:     a file may have been rotated, or most of an exec credential's life is over: a reload starts, and requests
          continue with the current ones.
-EXPIRED: the requests wait for the reload; if it fails they are sent anyway, and the server decides.
-Owned by the event loop. One reload at a time, in a task of its own, so that a request's time-out does not end it.
+EXPIRED: requests wait for the reload; if it fails, they are sent anyway, and the server decides.
 
-The headers that ask the API server to act as another user (`as` in a kubeconfig).
+Owned by the event loop. One reload at a time, in its own task, so that a request's time-out does not cancel it.
+
+Also the headers that ask the API server to act as another user (`as` in a kubeconfig).
 Source: client-go, transport/round_trippers.go, NewImpersonatingRoundTripper.
 """
 
@@ -28,14 +29,14 @@ import structlog
 from scheduler.kube.rest.client_config.certificates import Certificates, NotUsable, TlsMaterial
 from scheduler.kube.rest.client_config.kubeconfig_file import KubeconfigUser
 
-# Name and value; a name may come more than once.
+# Name and value; a name may occur more than once.
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 # RFC 9110, token; without the percent sign, which begins an escape.
 _OF_A_NAME: Final = frozenset((string.ascii_letters + string.digits + "!#$&'*+-.^_`|~").encode())
 
 
 def impersonation(user: KubeconfigUser) -> Headers:
-    """The headers, none without impersonation."""
+    """Headers for impersonation; empty without it."""
     if not user.impersonate:
         return ()
     found = [("Impersonate-User", user.impersonate)]
@@ -48,12 +49,12 @@ def impersonation(user: KubeconfigUser) -> Headers:
 
 
 def sendable(value: str) -> bool:
-    """Whether it can be the value of a header: no control characters but tabs (Go: ValidHeaderFieldValue)."""
+    """Whether the text can be a header value: no control characters except tabs (Go: ValidHeaderFieldValue)."""
     return all(char == "\t" or (char >= " " and char != "\x7f") for char in value)
 
 
 def _escaped(key: str) -> str:
-    """The key of an extra as part of a header's name: other bytes percent-encoded."""
+    """Key of an extra as part of a header name: other bytes are percent-encoded."""
     return "".join(chr(byte) if byte in _OF_A_NAME else f"%{byte:02X}" for byte in key.encode())
 
 
@@ -77,8 +78,8 @@ class Lifetime:
 class Loaded:
     """Current credentials.
 
-    authorization: the header's value; "" if the TLS client certificate, or nothing, identifies us. impersonation:
-    headers that request to act as another user.
+    authorization: value of the header; "" if we use a TLS client certificate or no credentials. impersonation: headers
+    that request to act as another user.
     """
 
     authorization: str = ""
@@ -96,15 +97,15 @@ class Source(Protocol):
 
 
 class Credentials:
-    """Keeps the credentials of one source current.
+    """The current credentials of one source.
 
-    Every request reads them here. They are computed at a load, not each time, because every pod needs two requests.
+    Every request reads them here. They are computed once per load, because every pod needs two requests.
     """
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._certificates = Certificates()
-        # Why the last load failed, "" if it did not; None before the first one has succeeded.
+        # Why the last load failed, "" if it succeeded; None before the first success.
         self._failure: str | None = None
         self._due_s = self._expired_s = -math.inf
         self._loading: asyncio.Task[None] | None = None
@@ -115,26 +116,26 @@ class Credentials:
         await asyncio.shield(self._loading_task())
 
     async def identity(self) -> Headers:
-        """Headers that identify the sender, and the user it acts as; the same tuple until they change."""
+        """Headers that identify the sender and the user it acts as; the same tuple until they change."""
         if (now_s := asyncio.get_running_loop().time()) >= self._due_s:
             await self._refresh(now_s)
         return self._identity
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """Context for new connections; another one when the certificates have changed. After the first load."""
+        """Context for new connections; a new object when the certificates have changed. Valid after the first load."""
         return self._certificates.tls
 
     async def renew(self, refused: Headers, over: ssl.SSLContext) -> None:
         """Load again after a 401 to a request that carried `refused` when `tls` was `over`. Raises NotRenewed.
 
-        Requests refused together renew once: a request that finds other credentials in place already only repeats.
+        Several requests rejected together renew once: a request that finds other credentials in place is only repeated.
         """
         if self._identity == refused and self.tls is over:
             await self.load()
 
     async def close(self) -> None:
-        """End a reload that is under way."""
+        """Cancel a pending reload."""
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.wait([self._loading])
@@ -172,7 +173,7 @@ class Credentials:
         self._loading = None
         if task.cancelled():
             return
-        # Read here, also if no request waited for it.
+        # Retrieve the exception here, even if no request waited for it.
         if (error := task.exception()) is None:
             self._failure = ""
         elif self._failure is not None and self._failure != str(error):

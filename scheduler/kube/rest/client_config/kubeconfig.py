@@ -1,8 +1,8 @@
-"""One context of kubeconfig files as a source of credentials, used as kubectl uses it, read again as client-go does.
+"""One context of kubeconfig files as a source of credentials, used as kubectl uses it and reread as client-go does.
 
-The id-token of a user of a kubeconfig with `auth-provider: oidc`.
-kubectl also renews it, with a refresh token, and writes both back into the file. That is left to kubectl: most issuers
-end a refresh token that two programs use.
+Also the id-token of a kubeconfig user with `auth-provider: oidc`.
+kubectl also renews it with a refresh token, and writes both back into the file. Only kubectl does this: most issuers
+revoke a refresh token that two programs use.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from scheduler.kube.rest.client_config.credentials import Lifetime, Loaded, NotR
 from scheduler.kube.rest.client_config.kubeconfig_file import KubeconfigError, read
 from scheduler.kube.rest.client_config.overrides import NO_OVERRIDES, Overrides
 
-# A token with less of its life left is not used (client-go: expiryDelta).
+# A token that expires sooner than this is not used (client-go: expiryDelta).
 _SPARE_S: Final = 10.0
 _PARTS_OF_A_JWT: Final = 3
 
 
 def id_token(user: str, config: Mapping[str, str]) -> str:
-    """The token, while it is valid. user: for messages. Raises KubeconfigError, also for one that has expired."""
+    """The token, if it is valid. user: for messages. Raises KubeconfigError, also if it has expired."""
     token = config.get("id-token", "")
     if token:
         ends_s = _expires_s(token)
@@ -45,7 +45,7 @@ def id_token(user: str, config: Mapping[str, str]) -> str:
 
 
 def _expires_s(token: str) -> float | None:
-    """Unix seconds, 0 where the token names no time; None: it is not a JSON Web Token."""
+    """Expiry in Unix seconds, 0 if the token has none; None if it is not a JSON Web Token."""
     parts = token.split(".")
     if len(parts) != _PARTS_OF_A_JWT:
         return None
@@ -56,20 +56,20 @@ def _expires_s(token: str) -> float | None:
         return None
 
 
-# client-go reads token files again after a minute, certificates after five (transport/cert_rotation.go).
+# client-go rereads token files after a minute, certificates after five (transport/cert_rotation.go).
 REREAD_S: Final = 60.0
 PLUGIN_TIMEOUT_S: Final = 60.0
-# After this part of an exec credential's life it is renewed: no plugin per request, and no request that waits for one.
+# An exec credential is renewed after this part of its life: no plugin run per request, and no request waits for one.
 _SPENT: Final = 0.8
-# The extension of a cluster whose value goes to a credential plugin (client-go: clusterExtensionKey).
+# Extension of a cluster whose value is passed to a credential plugin (client-go: clusterExtensionKey).
 _FOR_PLUGINS: Final = "client.authentication.k8s.io/exec"
 
 
 class Kubeconfig:
-    """One context of one or several merged files. address: where it sends requests."""
+    """One context of one or several merged files. address: where requests are sent."""
 
     def __init__(self, paths: list[Path], context: str | None, overrides: Overrides = NO_OVERRIDES) -> None:
-        """Raise KubeconfigError; OSError where a file cannot be read."""
+        """Raises KubeconfigError; OSError if a file cannot be read."""
         self._paths = paths
         self._overrides = overrides
         self._made_of = digests(paths)
@@ -79,7 +79,7 @@ class Kubeconfig:
         self.address = self._chosen.address
 
     async def load(self) -> Loaded:
-        """Return the credentials as they are now. Raises NotRenewed."""
+        """Current credentials. Raises NotRenewed."""
         try:
             self._read_again()
             return await _loaded(self._chosen)
@@ -89,7 +89,7 @@ class Kubeconfig:
             raise NotRenewed(f"the credential plugin did not answer within {PLUGIN_TIMEOUT_S:.0f} s") from error
 
     def _read_again(self) -> None:
-        """Follow the files, in the same context, for as long as that is the same server."""
+        """Reread changed files with the same context. Raises NotRenewed if its server has changed."""
         made_of = digests(self._paths)
         if made_of == self._made_of:
             return
@@ -101,7 +101,7 @@ class Kubeconfig:
 
 
 async def _loaded(context: ChosenContext) -> Loaded:
-    """Raises KubeconfigError, PluginFailed, OSError, TimeoutError."""
+    """Credentials of the context. Raises KubeconfigError, PluginFailed, OSError, TimeoutError."""
     user, acting_as = context.user, impersonation(context.user)
     certificate = key = None
     # A key without a certificate is not used.
@@ -109,7 +109,7 @@ async def _loaded(context: ChosenContext) -> Loaded:
         certificate = _pem("client-certificate", user.client_certificate_data, user.client_certificate)
         key = _pem("client-key", user.client_key_data, user.client_key)
     tls = _tls(context, certificate, key)
-    # Without TLS nothing of this is used, but kubectl wants the files to be there.
+    # Without TLS nothing of this is used, but kubectl requires the files to exist.
     if not context.address.encrypted:
         return Loaded(impersonation=acting_as, lifetime=Lifetime(refresh_after_s=REREAD_S))
     if runs_plugin(user):
@@ -144,7 +144,7 @@ async def _from_plugin(context: ChosenContext) -> Loaded:
 
 
 def _cluster_info(context: ChosenContext) -> dict[str, Any]:
-    """The cluster as an ExecCredential describes it; keys without a value are left out."""
+    """The cluster as in an ExecCredential; keys without a value are left out."""
     cluster, ca = context.cluster, _ca(context)
     extensions = {one.name: one.extension for one in cluster.extensions}
     found = {
@@ -160,7 +160,7 @@ def _cluster_info(context: ChosenContext) -> dict[str, Any]:
 
 
 def _told_server(server: str) -> str:
-    """The server as client-go reports it: with its path, without the rest."""
+    """The server as client-go reports it: the query is dropped if there is a path."""
     return server.partition("?")[0] if len(urlsplit(server).path) > 1 else server
 
 
@@ -175,7 +175,7 @@ def _ca(context: ChosenContext) -> Pem | None:
 
 
 def _pem(key: str, data: str, file: str) -> Pem | None:
-    """Value of the key, or of the file that it names; None if unset."""
+    """Value of the key, or content of the file that it names; None if unset."""
     if data:
         try:
             return Pem(base64.b64decode(data.replace("\r", "").replace("\n", ""), validate=True), f"{key}-data")
@@ -191,7 +191,7 @@ def _pem(key: str, data: str, file: str) -> Pem | None:
 
 
 def _token(context: ChosenContext) -> str:
-    """The bearer token, "" for a user without one: that of tokenFile, and token where that file cannot be read."""
+    """Bearer token, "" for a user without one: from tokenFile, or `token` if that file cannot be read."""
     user = context.user
     if not user.token_file:
         return user.token

@@ -1,6 +1,6 @@
-"""Kubeconfig files as typed values, read and merged as client-go does. Pure but for reading the files.
+"""Kubeconfig files as typed values, read and merged as client-go does. Pure except for reading the files.
 
-A key that client-go does not know is ignored, as client-go ignores it; a value of the wrong type is an error.
+A key that client-go does not know is ignored, as in client-go; a value of the wrong type is an error.
 Source: client-go, tools/clientcmd/api/v1/types.go and loader.go.
 """
 
@@ -14,14 +14,14 @@ import msgspec
 
 from config.settings.plainyaml import DocumentError, parse
 
-# A quoted value may be a secret. A single character is not, and shows the error.
+# A quoted value may be a secret. A single character is not, and shows the mistake.
 _QUOTED: Final = re.compile(r"'[^']{2,}'")
 _WHERE: Final = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
 _HEAD: Final = (("apiVersion", "v1"), ("kind", "Config"))
 
 
 class KubeconfigError(Exception):
-    """A kubeconfig that cannot be used; the message names the key and what to do, and never quotes a value."""
+    """An unusable kubeconfig. The message names the key and what to do, and never quotes a value."""
 
 
 class EnvVar(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Exec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AuthProvider(msgspec.Struct, frozen=True):
-    """The predecessor of credential plugins; only `oidc` is left."""
+    """The predecessor of credential plugins; only `oidc` is still supported."""
 
     name: str = ""
     config: dict[str, str] = {}
@@ -58,7 +58,7 @@ class Extension(msgspec.Struct, frozen=True):
 
 
 class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
-    """An API server, and how to reach it."""
+    """An API server and how to reach it."""
 
     server: str = ""
     tls_server_name: str = ""
@@ -133,7 +133,7 @@ T = TypeVar("T", KubeconfigCluster, KubeconfigUser, Context)
 
 
 def read(paths: Sequence[Path]) -> Merged:
-    """The merged files: of two clusters, users or contexts of one name, the first file's is used, whole.
+    """The merged files. If several define a cluster, user or context, the whole entry of the first file is used.
 
     paths: must exist. Raises KubeconfigError.
     """
@@ -150,7 +150,7 @@ def read(paths: Sequence[Path]) -> Merged:
 
 
 def without_values(error: Exception) -> str:
-    """The error and its position, without any value of the file: it may be a token."""
+    """The error and its position, without any value from the file: it may be a token."""
     told = " ".join(_QUOTED.sub("", str(error)).split())
     if found := _WHERE.fullmatch(told):
         return f"{found[2] or 'the file'}: {found[1]}"
@@ -163,7 +163,7 @@ def _document(path: Path) -> _Document:
     except (OSError, UnicodeDecodeError) as error:
         raise KubeconfigError(f"kubeconfig {path} cannot be read: {error}; make it readable for this user") from error
     except DocumentError as error:
-        # Not from the error: it quotes the line, which may contain a token.
+        # The error is not quoted: it contains the line, which may contain a token.
         raise KubeconfigError(f"kubeconfig {path} is not YAML: {without_values(error)}; correct it") from None
     if len(documents) > 1:
         raise KubeconfigError(f"kubeconfig {path} holds {len(documents)} documents; put each in a file of its own")
@@ -181,7 +181,7 @@ def _document(path: Path) -> _Document:
 
 
 def _add(into: dict[str, T], entries: Iterable[tuple[str, T]], path: Path, kind: str) -> None:
-    """Add entries of one file whose names no earlier file has."""
+    """Add the entries of one file whose names are not in any earlier file."""
     own: dict[str, T] = {}
     for number, (name, value) in enumerate(entries):
         if not name:

@@ -1,4 +1,4 @@
-"""kubectl's connection flags, which win over the kubeconfig. Pure.
+"""kubectl's connection flags, which take precedence over the kubeconfig. Pure.
 
 Source: client-go, tools/clientcmd/client_config.go (getAuthInfo, getCluster) and overrides.go.
 """
@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from scheduler.kube.rest.client_config.kubeconfig_file import Context, KubeconfigCluster, KubeconfigUser, Merged
 
-# Stands for the context, cluster and user that exist only in flags.
+# Name of the context, cluster and user that exist only in flags.
 _OF_FLAGS: Final = "(flags)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """Values of the flags, "" and () where unset. cluster, user: names in the kubeconfig."""
+    """Values of the flags, "" and () if unset. cluster, user: names in the kubeconfig."""
 
     cluster: str = ""
     user: str = ""
@@ -52,7 +52,7 @@ class Overrides:
             clusters[_OF_FLAGS] = KubeconfigCluster()
         if not user and chosen.user:
             users[_OF_FLAGS] = KubeconfigUser()
-        # `chosen` reports a name that no entry has.
+        # `chosen` reports a name without an entry.
         if chosen.cluster in clusters:
             clusters[chosen.cluster] = self._of_cluster(clusters[chosen.cluster])
         if chosen.user in users:
@@ -61,7 +61,8 @@ class Overrides:
 
     def _of_cluster(self, cluster: KubeconfigCluster) -> KubeconfigCluster:
         if self.server or self.tls_server_name:
-            # With another server, the name in the file's certificate is that of the first one.
+            # With another server, the file's server name no longer applies: it is for the certificate of the file's
+            # server.
             cluster = replace(cluster, server=self.server or cluster.server, tls_server_name=self.tls_server_name)
         if self.certificate_authority or self.insecure_skip_tls_verify:
             cluster = replace(
