@@ -11,7 +11,7 @@ _HELM: Final = "helm from a chart: e2e/deploy/chart/test_install.py runs it"
 _DOCKER: Final = "docker: e2e/deploy/image/test_images.py builds the image without"
 _CARD: Final = "a real card"
 _METRICS: Final = "the metrics server, which this cluster lacks"
-_JQ: Final = "jq, which not every machine has"
+JQ: Final = "jq, which this machine lacks"
 _SET_UP: Final = "set-up of this clone, or all of its tests"
 _LEGACY: Final = "the legacy extender: e2e/suites/migration/test_migration.py and test_migration_of_a_node.py"
 _REMOVAL: Final = "it takes away what the other documents need: e2e/deploy/chart/test_mishaps.py types it"
@@ -20,7 +20,6 @@ _UNINSTALL: Final = "it ends the device plugin: e2e/suites/node/test_uninstall.p
 _ONE_NODE: Final = (
     "it ends the device plugin: e2e/suites/node/test_uninstall.py and e2e/deploy/chart/test_mishaps.py type it"
 )
-_POOL: Final = "it keeps the pods of the other documents off their node"
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
 _OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/operations/test_operations.py types it"
 _DRIVER: Final = "it releases all cards, and replaces the pod that other documents name: by hand"
@@ -47,7 +46,7 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl -n kube-system delete pod gpushare-uninstall": _ONE_NODE,
         "kubectl wait node NODE": _ONE_NODE,
         "kubectl uncordon NODE": _ONE_NODE,
-        "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
+        "kubectl get deployments,statefulsets,daemonsets,cronjobs": JQ,
         "kubectl -n NAMESPACE patch": "a workload of the reader's",
     },
     "docs/defragment.md": {
@@ -76,15 +75,15 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "kubectl -n kube-system rollout status daemonset gpushare-device-plugin-ds": _LEGACY,
         "kubectl -n kube-system delete": _LEGACY,
         "kubectl delete clusterrole": _LEGACY,
-        "kubectl gpushare adopt -o json | jq": _JQ,
+        "kubectl gpushare adopt -o json | jq": JQ,
         "kubectl -n NAMESPACE delete pod NAME": "a pod of the reader's",
-        "kubectl -n kube-system get -o json": _JQ,
-        "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
+        "kubectl -n kube-system get -o json": _WAY_BACK,
+        "kubectl get deployments,statefulsets,daemonsets,cronjobs": JQ,
     },
     "docs/migrate-back.md": {
         "helm": _HELM,
-        "kubectl get pods -A -o json | jq": _JQ,
-        "kubectl get deployments,statefulsets,daemonsets,cronjobs": _JQ,
+        "kubectl get pods -A -o json | jq": JQ,
+        "kubectl get deployments,statefulsets,daemonsets,cronjobs": JQ,
         "kubectl -n NAMESPACE patch": _WAY_BACK,
         "kubectl -n NAMESPACE delete pod NAME": "a pod of the reader's",
         "kubectl label nodes -l gpushare=true": _WAY_BACK,
@@ -107,7 +106,6 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "docs/evidence/packing.md": {"": "a trace that is not part of this repository: tests/packing makes one up"},
     "docs/page.md": {"make demo": _SET_UP},
-    "docs/quotas.md": {"kubectl label": _POOL, "kubectl taint": _POOL},
     "docs/runbooks/README.md": {"helm": _HELM},
     "docs/runbooks/GpushareLoopHeld.md": {"kubectl -n kube-system top": _METRICS, "kubectl top": _METRICS},
     "docs/simulate.md": {
