@@ -14,47 +14,47 @@ _SHORTEST_RETRY_S: Final = 0.1
 
 
 class LeaderElectionSection(Section):
-    """Which of several replicas schedules."""
+    """Which of several replicas is active."""
 
     leader_elect: bool = Field(
         default=True,
-        description="Only the holder of the Lease schedules. If false, a second copy allocates the same memory again: "
-        "use false only where a single copy runs, such as in a test.",
+        description="Only the holder of the Lease schedules. Use false only for a single replica, such as in a test: "
+        "a second one would allocate the same memory again.",
     )
     lease_duration_s: Seconds = Field(
         default=15.0,
         validation_alias="leaseDuration",
         ge=2,
         le=_LONGEST_LEASE_S,
-        description="How long standbys wait after the last renewal that they have seen, in whole seconds.",
+        description="How long standbys wait after the last renewal, in whole seconds.",
     )
     renew_deadline_s: Seconds = Field(
         default=10.0,
         validation_alias="renewDeadline",
         ge=1,
         le=_LONGEST_LEASE_S,
-        description="How long the leader continues without a renewal. Then it sends nothing until it has renewed the "
-        "Lease, and ends if another process has it. `bindTimeout` must be shorter than `leaseDuration` minus this.",
+        description="How long the leader continues without a renewal. Then it sends nothing until it renews the Lease, "
+        "and exits if another replica has it. `bindTimeout` must be shorter than `leaseDuration` minus this.",
     )
     retry_period_s: Seconds = Field(
         default=2.0,
         validation_alias="retryPeriod",
         ge=_SHORTEST_RETRY_S,
         le=_LONGEST_LEASE_S,
-        description="How often the leader renews, and how long all replicas wait after a failed try.",
+        description="How often the leader renews the Lease, and how long a replica waits after a failure.",
     )
-    resource_lock: Literal["leases"] = Field(default="leases", description="Kind of the lock: a Lease.")
+    resource_lock: Literal["leases"] = Field(default="leases", description="Kind of lock.")
     resource_name: str = Field(
         default=names.SCHEDULER_NAME,
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
         max_length=253,
-        description="Name of the Lease. All copies that could allocate the same cards must use the same name.",
+        description="Name of the Lease, the same for all schedulers that could allocate the same cards.",
     )
     resource_namespace: str = Field(
         default="kube-system",
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
         max_length=63,
-        description="Namespace of the Lease, independent of the scheduler's own namespace.",
+        description="Namespace of the Lease, wherever the scheduler runs.",
     )
 
     @field_validator("lease_duration_s")

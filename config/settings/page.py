@@ -19,21 +19,21 @@ def is_loopback(host: str) -> bool:
 
 
 class PageSection(Section):
-    """The web page: nodes, cards, pods that wait, and why."""
+    """The [web page](page.md)."""
 
     enabled: bool = Field(
         default=False,
-        description="Serve the page. The scheduler's account then needs the rights of `deploy/optional/page.yaml`, to "
-        "check viewers' tokens.",
+        description="Serve the page. To check viewers' tokens, the service account then needs the rights of "
+        "`deploy/optional/page.yaml`.",
     )
     listen: Address = Field(
         default="127.0.0.1:10264",
-        description="Address and port of the page; port 0: any free one. Reach the default with `kubectl "
-        "port-forward`, which encrypts. Any address other than loopback requires `certFile` and `keyFile`, because "
-        "viewers send tokens. On every address (`:10264`), or on that of the pod, a standby asks the leader.",
+        description="Address and port of the page. Port 0: any free port. Reach the default with `kubectl "
+        "port-forward`, which encrypts. Any address other than loopback requires `certFile` and `keyFile`. On all "
+        "addresses (`:10264`) or the pod's, a standby gets its answers from the leader.",
     )
-    cert_file: str = Field(default="", description="Certificate of the page's server, PEM, with its chain.")
-    key_file: str = Field(default="", description="Its private key, PEM.")
+    cert_file: str = Field(default="", description="Certificate of the page, PEM, with its chain.")
+    key_file: str = Field(default="", description="Private key of the certificate, PEM.")
 
     @model_validator(mode="after")
     def _no_token_in_the_clear(self) -> Self:

@@ -100,14 +100,14 @@ SchedulerName: TypeAlias = Annotated[str, AfterValidator(_scheduler_name)]
 
 
 class Resources(Section):
-    """The names of what pods ask and nodes offer; the device plugin must announce the same."""
+    """Names of the resources, the same for scheduler and device plugin."""
 
-    gpu_mem: ResourceName = Field(default=names.GPU_MEM, description="Memory units on one card: a container's limit.")
+    gpu_mem: ResourceName = Field(default=names.GPU_MEM, description="GPU memory, in units: a limit of a container.")
     gpu_count: ResourceName = Field(
         default=names.GPU_COUNT,
-        description="Cards of a node; as a label or annotation of a pod, the number of cards that it requests.",
+        description="Cards of a node; as a label or annotation of a pod, how many it requests.",
     )
-    gpu_core: ResourceName = Field(default=names.GPU_CORE, description="Hundredths of a card's compute share.")
+    gpu_core: ResourceName = Field(default=names.GPU_CORE, description="Compute share, in percent of a card.")
 
     @model_validator(mode="after")
     def _different(self) -> Self:
@@ -128,16 +128,17 @@ class SchedulerProfile(Section):
     """One way of scheduling, for the pods that name it."""
 
     scheduler_name: SchedulerName = Field(
-        default=names.SCHEDULER_NAME, description="Pods with this `spec.schedulerName` are scheduled by this profile."
+        default=names.SCHEDULER_NAME, description="The profile applies to pods with this `spec.schedulerName`."
     )
     additional_scheduler_names: tuple[SchedulerName, ...] | None = Field(
         default=None,
-        description="More names for the same profile. When left out: "
-        f"`{names.SHORT_SCHEDULER_NAME}` for the profile `{names.SCHEDULER_NAME}`, unless another profile has that "
-        "name; none for other profiles.",
+        description=f"More names for the profile. If omitted, `{names.SCHEDULER_NAME}` also has the name "
+        f"`{names.SHORT_SCHEDULER_NAME}`, unless another profile uses it.",
     )
     plugins: Plugins = Field(default=Plugins(), description="Changes to the default plugins.")
-    plugin_config: tuple[PluginConfig, ...] = Field(default=(), description="Arguments of plugins, each plugin once.")
+    plugin_config: tuple[PluginConfig, ...] = Field(
+        default=(), description="Arguments of plugins, one entry per plugin."
+    )
 
     @field_validator("plugin_config")
     @classmethod
@@ -151,20 +152,20 @@ class ClientConnection(Section):
 
     kubeconfig: str = Field(
         default="",
-        description="A kubeconfig file, used [as kubectl does](kubectl.md#kubeconfigs). When left out: `KUBECONFIG`, "
-        "then the service account of the pod that it runs in, then `~/.kube/config`.",
+        description="A kubeconfig file, used [as kubectl does](kubectl.md#kubeconfigs). If omitted: `KUBECONFIG`, "
+        "then the pod's service account, then `~/.kube/config`.",
     )
-    context: str = Field(default="", description="A context of the kubeconfig; when left out, its current context.")
+    context: str = Field(default="", description="A context of the kubeconfig. If omitted: the current context.")
 
 
 class SchedulerConfiguration(Section):
-    """Everything that can be set. Every field may be left out; a file names `apiVersion` and `kind`."""
+    """All settings. A file must have `apiVersion` and `kind`."""
 
-    api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="Version and kind of this file.")
-    kind: Literal["SchedulerConfiguration"] = Field(default=KIND, description="Version and kind of this file.")
+    api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="Version of the file.")
+    kind: Literal["SchedulerConfiguration"] = Field(default=KIND, description="Kind of the file.")
     profiles: tuple[SchedulerProfile, ...] = Field(
         default=(SchedulerProfile(),),
-        description="Ways of scheduling, by scheduler name. A list given here replaces the default one.",
+        description="Ways of scheduling, by scheduler name. A list replaces the default profile.",
     )
     resources: Resources = Field(default=Resources(), description="Names of the resources.")
     memory_unit_mib: int = Field(
@@ -172,51 +173,51 @@ class SchedulerConfiguration(Section):
         validation_alias="memoryUnitMiB",
         ge=1,
         le=LARGEST_UNIT_MIB,
-        description="MiB in one unit of `gpuMem`. A node that announces another unit is not used. Use 128 or more; "
-        "smaller units are for a cluster that already counts in MiB, as the legacy plugin can.",
+        description="MiB in one unit of `gpuMem`. Nodes that announce another unit are not used. Use 128 or more, "
+        "unless the cluster already counts in MiB, as the legacy plugin can.",
     )
     pod_initial_backoff_seconds: float = Field(
         default=1.0,
         ge=_SHORTEST_BACKOFF_S,
         le=_LONGEST_BACKOFF_S,
-        description="Wait after the first failed attempt; doubles each time.",
+        description="Back-off after the first failed attempt; doubles each time.",
     )
     pod_max_backoff_seconds: float = Field(
         default=10.0,
         ge=_SHORTEST_BACKOFF_S,
         le=_LONGEST_BACKOFF_S,
         validate_default=True,
-        description="Longest such wait, at least `podInitialBackoffSeconds`.",
+        description="Longest back-off, at least `podInitialBackoffSeconds`.",
     )
     requests_half_life_s: Seconds = Field(
         default=604_800.0,
         validation_alias="requestsHalfLife",
         ge=60.0,
         le=_LONGEST_HALF_LIFE_S,
-        description="Half-life of past requests, from which the policy `fragmentation` learns what pods usually "
-        "request: after this time a pod counts half.",
+        description="The policy `fragmentation` learns from past requests what pods usually request. After this time, "
+        "a pod counts half.",
     )
     reserve_after_s: Seconds = Field(
         default=300.0,
         validation_alias="reserveAfter",
         ge=0,
         le=_LONGEST_PERIOD_S,
-        description="The first pod of its priority gets a reservation after waiting this long; pods of the same or a "
-        "lower priority cannot use the reserved memory. 0: never.",
+        description="The first pod of each priority gets a reservation after waiting this long; pods of the same or a "
+        "lower priority cannot use it. 0: never.",
     )
     bind_timeout_s: Annotated[Seconds, AfterValidator(_bind_timeout)] = Field(
         default=DEFAULT_BIND_TIMEOUT_S,
         validation_alias="bindTimeout",
         description="Time limit of a request that only the leader may send, such as a Binding or a deletion: 500ms to "
-        "1m. If another scheduler may have been running just before, the first bind waits as long, because a request "
-        "of that one may still take effect. 0: no such wait, for clusters that no other scheduler has served, and 4s "
-        "for a request.",
+        "1m. If another scheduler may have been active just before, the first bind also waits this long, because a "
+        "request of that scheduler may still take effect. 0: 4s and no wait, for clusters that no other scheduler has "
+        "served.",
     )
     max_binds_in_flight: int = Field(
         default=64,
         ge=1,
         le=_MOST_BINDS,
-        description="Maximum number of concurrent bind requests; one namespace may use three quarters of them.",
+        description="Maximum number of concurrent bind requests. One namespace gets at most three quarters.",
     )
     watch_stall_timeout_s: Seconds = Field(
         default=150.0,
@@ -224,7 +225,7 @@ class SchedulerConfiguration(Section):
         ge=_SHORTEST_STALL_S,
         le=_LONGEST_STALL_S,
         description="Reopen a watch that delivers nothing for this long, not even a bookmark. The API server sends a "
-        "bookmark about every minute, and ends a watch after five to ten.",
+        "bookmark about every minute.",
     )
     not_ready_after_s: Seconds = Field(
         default=DEFAULT_NOT_READY_AFTER_S,
@@ -238,7 +239,7 @@ class SchedulerConfiguration(Section):
         validation_alias="ledgerAuditPeriod",
         ge=1,
         le=_LONGEST_PERIOD_S,
-        description="How often the bookings of each card are recounted from pods and nodes, and compared.",
+        description="How often the ledger of each card is compared with pods and nodes.",
     )
     leader_election: LeaderElectionSection = Field(
         default=LeaderElectionSection(), description="Which of several replicas is active."
@@ -246,23 +247,23 @@ class SchedulerConfiguration(Section):
     client_connection: ClientConnection = Field(default=ClientConnection(), description="How to reach the API server.")
     listen: Address = Field(
         default=":10261",
-        description="Address and port of `/healthz`, `/readyz`, `/metrics` and the inspect API; port 0: any free one.",
+        description="Address and port of `/healthz`, `/readyz`, `/metrics` and the inspect API. Port 0: any free port.",
     )
     inspect_api: Literal["local", "all", "none"] = Field(
         default="local",
         description="Who may read `/gpushare-scheduler/inspect`, which names pods: callers on the same machine, "
-        "such as `kubectl port-forward`; anyone who reaches the port; or no one.",
+        "such as `kubectl port-forward`; everyone; or nobody.",
     )
     page: PageSection = Field(default=PageSection(), description="The web page.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Minimum log level; debug adds the reasons of some nodes to each failed attempt.",
+        description="Minimum log level. `debug` adds to each failed attempt why some of the nodes were rejected.",
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="`auto`: console in a terminal, otherwise JSON, one object per line."
     )
     per_card_metrics: bool = Field(
-        default=False, description="Add series per card to `/metrics`; 5,000 nodes of 8 cards make 80,000."
+        default=False, description="Add series per card to `/metrics`: 80,000 for 5,000 nodes of 8 cards."
     )
 
     @field_validator("pod_max_backoff_seconds")

@@ -30,9 +30,9 @@ CARD: Final = (
 )
 _CONTAINER: Final = (
     *CARD,
-    Label("namespace", "pods of the node with GPU memory"),
-    Label("pod", "pods of the node with GPU memory"),
-    Label("container", "containers of these pods with GPU memory"),
+    Label("namespace", "of these pods"),
+    Label("pod", "GPU pods of the node"),
+    Label("container", "of these pods"),
 )
 _REFUSAL: Final = Label(
     "reason",
@@ -44,7 +44,7 @@ _CALL: Final = Label("call", "2: Allocate, PreStartContainer")
 READY: Final = Series(
     name=f"{PREFIX}ready",
     kind="gauge",
-    says="1 while /readyz answers 200: cards are announced, containers get them, it is registered. Otherwise 0.",
+    says="1 while /readyz answers 200: it is registered, and containers get the announced cards. Otherwise 0.",
     labels=(_HOST,),
 )
 REGISTERED: Final = Series(
@@ -53,52 +53,52 @@ REGISTERED: Final = Series(
 REGISTRATIONS: Final = Series(
     name=f"{PREFIX}registrations_total",
     kind="counter",
-    says="Registrations with the kubelet: one at the start, and one whenever the kubelet starts.",
+    says="Registrations with the kubelet: at the start, and each time the kubelet starts.",
 )
 CALLS: Final = Series(
     name=f"{PREFIX}call_duration_seconds",
     kind="histogram",
-    says="Time to serve a call of the kubelet, rejections included.",
+    says="Time to answer a call of the kubelet, including rejections.",
     labels=(_CALL,),
 )
 REFUSALS: Final = Series(
     name=f"{PREFIX}refusals_total",
     kind="counter",
-    says="Rejected calls of the kubelet, by reason; the log line call.refused names the container.",
+    says="Rejected calls of the kubelet, by reason; the log event call.refused names the container.",
     labels=(_CALL, _REFUSAL),
 )
 DRIVER_PROCESSES: Final = Series(
     name=f"{PREFIX}driver_processes_started_total",
     kind="counter",
-    says="Processes started to ask the driver: one, and another one after each that hung or died.",
+    says="Processes started to query the driver: one at the start, and one after each that hung or died.",
 )
 DRIVER_ABANDONED: Final = Series(
     name=f"{PREFIX}driver_processes_abandoned",
     kind="gauge",
-    says="Processes that asked the driver, were ended, and hang in the kernel.",
+    says="Processes for the driver that were killed but hang in the kernel.",
 )
 XIDS: Final = Series(
     name=f"{PREFIX}xids_total",
     kind="counter",
-    says="XID errors that the driver reported, of every class; UUID is empty if the driver named no card.",
-    labels=(Label("UUID", "cards of the node, and none"), Label("xid", "numbers that NVIDIA defines, some 150")),
+    says="XID errors of all classes; UUID is empty if the driver named no card.",
+    labels=(Label("UUID", "cards of the node, or empty"), Label("xid", "about 150")),
 )
 DRIFT: Final = Series(
     name=f"{PREFIX}drift",
     kind="gauge",
-    says="Differences between decisions and reality, found by the last reconcile, by kind (docs/node-reference.md).",
-    labels=(Label("kind", "kinds of drift (docs/node-reference.md)"),),
+    says="Differences between decisions and reality at the last reconcile, by kind (docs/node-reference.md).",
+    labels=(Label("kind", "kinds of drift"),),
 )
 MPS_READY: Final = Series(
     name=f"{PREFIX}mps_daemon_ready",
     kind="gauge",
-    says="1 while the MPS daemon of the card answers, otherwise 0; present with isolation: mps.",
+    says="1 while the card's MPS daemon answers, otherwise 0. Only with isolation: mps.",
     labels=(Label("UUID", "cards of the node"),),
 )
 MPS_ENDS: Final = Series(
     name=f"{PREFIX}mps_daemon_ends_total",
     kind="counter",
-    says="Ended MPS daemons; their clients failed.",
+    says="MPS daemons that ended; their clients failed.",
     labels=(Label("UUID", "cards of the node"),),
 )
 ANSWER_AGE, FAILING = contact_series(PREFIX)
@@ -106,28 +106,28 @@ ANSWER_AGE, FAILING = contact_series(PREFIX)
 CARD_HEALTH: Final = Series(
     name=f"{PREFIX}card_health",
     kind="gauge",
-    says="1 at the health that is announced of the card (healthy, suspect, unhealthy, cordoned), 0 at the others.",
+    says="1 for the card's announced health (healthy, suspect, unhealthy or cordoned), 0 for the others.",
     labels=(*CARD, Label("health", "4")),
 )
 CARD_TOTAL: Final = Series(
-    name=f"{PREFIX}card_memory_total_bytes", kind="gauge", says="Memory of the card that can be used.", labels=CARD
+    name=f"{PREFIX}card_memory_total_bytes", kind="gauge", says="Usable memory of the card.", labels=CARD
 )
 CARD_ANNOUNCED: Final = Series(
     name=f"{PREFIX}card_memory_announced_bytes",
     kind="gauge",
-    says="Memory of the card that is announced to Kubernetes, in whole units.",
+    says="Memory of the card announced to Kubernetes, in whole units.",
     labels=CARD,
 )
 CARD_ALLOCATED: Final = Series(
     name=f"{PREFIX}card_memory_allocated_bytes",
     kind="gauge",
-    says="Memory of the card that is allocated to live pods.",
+    says="Memory of the card allocated to live pods.",
     labels=CARD,
 )
 CARD_USED: Final = Series(
     name=f"{PREFIX}card_memory_used_bytes",
     kind="gauge",
-    says="Memory of the card in use, by any process; absent while the card does not answer.",
+    says="Memory of the card used by any process; absent while the card does not answer.",
     labels=CARD,
 )
 CONTAINER_REQUESTED: Final = Series(
@@ -144,24 +144,24 @@ CONTAINER_USED: Final = Series(
 )
 
 DCGM_UTILISATION: Final = Series(
-    name="DCGM_FI_DEV_GPU_UTIL", kind="gauge", says="Duty cycle of the card.", labels=CARD, in_unit="%"
+    name="DCGM_FI_DEV_GPU_UTIL", kind="gauge", says="Utilization of the card.", labels=CARD, in_unit="%"
 )
 DCGM_USED: Final = Series(
-    name="DCGM_FI_DEV_FB_USED", kind="gauge", says="Memory of the card in use.", labels=CARD, in_unit="MiB"
+    name="DCGM_FI_DEV_FB_USED", kind="gauge", says="Used memory of the card.", labels=CARD, in_unit="MiB"
 )
 DCGM_FREE: Final = Series(
-    name="DCGM_FI_DEV_FB_FREE", kind="gauge", says="Memory of the card that is free.", labels=CARD, in_unit="MiB"
+    name="DCGM_FI_DEV_FB_FREE", kind="gauge", says="Free memory of the card.", labels=CARD, in_unit="MiB"
 )
 DCGM_TEMPERATURE: Final = Series(
     name="DCGM_FI_DEV_GPU_TEMP", kind="gauge", says="Temperature of the card.", labels=CARD, in_unit="°C"
 )
 DCGM_POWER: Final = Series(
-    name="DCGM_FI_DEV_POWER_USAGE", kind="gauge", says="Power that the card draws.", labels=CARD, in_unit="W"
+    name="DCGM_FI_DEV_POWER_USAGE", kind="gauge", says="Power draw of the card.", labels=CARD, in_unit="W"
 )
 DCGM_XID: Final = Series(
     name="DCGM_FI_DEV_XID_ERRORS",
     kind="gauge",
-    says="The last XID of the card since the plugin started, 0 for none.",
+    says="Last XID of the card since the plugin started; 0 if none.",
     labels=CARD,
     in_unit="XID",
 )

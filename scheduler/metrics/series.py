@@ -13,141 +13,141 @@ from scheduler.process.series import Label, Series
 PREFIX: Final = "gpushare_scheduler_"
 MOST_NAMESPACES: Final = 1000
 
-_SAME: Final = "the same"
+SAME: Final = "the same"
 _PROFILE: Final = Label("profile", "profiles of the configuration")
 _NODE: Final = Label("node", "nodes with cards")
-_NODES_OF_CARDS: Final = Label("node", "nodes with cards if `perCardMetrics` is on, otherwise none")
-_NAMESPACE: Final = Label("namespace", f"{MOST_NAMESPACES:,} with the most memory, and `_other` for the rest")
+_NODES_OF_CARDS: Final = Label("node", "nodes with cards, if `perCardMetrics` is on")
+_NAMESPACE: Final = Label("namespace", f"{MOST_NAMESPACES:,} with the most memory, and `_other`")
 _PLUGIN: Final = Label("plugin", "plugins of the configuration, and `EveryNode`, `NoNodes`, `SchedulerError`")
 
 READY: Final = Series(
     name=f"{PREFIX}ready",
     kind="gauge",
-    says="1 while /readyz answers 200: every kind is listed and the API server serves the watches. Otherwise 0.",
+    says="1 while /readyz answers 200: all kinds are listed and watched. Otherwise 0.",
 )
 LEADS: Final = Series(
     name=f"{PREFIX}leads",
     kind="gauge",
-    says="1 in the replica that schedules, 0 in the others; 1 without leader election.",
+    says="1 in the active replica, 0 on standby; 1 without leader election.",
 )
 MASTER: Final = Series(
     name="leader_election_master_status",
     kind="gauge",
-    says="1 in the replica that holds the lease of that name, 0 in the others; absent without leader election.",
-    labels=(Label("name", "1, the lease"),),
-    alike="the same, for another lease",
+    says="1 in the replica that holds the Lease, 0 in the others; absent without leader election.",
+    labels=(Label("name", "1, the Lease"),),
+    alike="describes another Lease",
 )
 
 ATTEMPTS: Final = Series(
     name="scheduler_schedule_attempts_total",
     kind="counter",
-    says="Attempts to schedule a pod, by result: scheduled, unschedulable, or error if the binding was rejected.",
+    says="Attempts to schedule a pod, by result: scheduled, unschedulable, or error (the binding was rejected).",
     labels=(Label("result", "3"), _PROFILE),
-    alike=_SAME,
+    alike=SAME,
 )
 ALGORITHM: Final = Series(
     name="scheduler_scheduling_algorithm_duration_seconds",
     kind="histogram",
     says="Time to decide on one pod, without PostFilter.",
-    alike="the same, with PostFilter; other buckets",
+    alike="includes PostFilter; has other buckets",
 )
 SLI: Final = Series(
     name="scheduler_pod_scheduling_sli_duration_seconds",
     kind="histogram",
-    says="Time from first queueing a pod to its binding, by attempts; 16 is 16 or more.",
+    says="Time from first queueing a pod to its binding, by attempts; 16 means 16 or more.",
     labels=(Label("attempts", "16"),),
-    alike="the same; 15 attempts and more are `15+`; other buckets",
+    alike="`15+` means 15 attempts or more; has other buckets",
 )
 POD_ATTEMPTS: Final = Series(
     name="scheduler_pod_scheduling_attempts",
     kind="histogram",
-    says="Attempts until a pod was bound.",
-    alike=_SAME,
+    says="Attempts needed to bind a pod.",
+    alike=SAME,
 )
 PENDING: Final = Series(
     name="scheduler_pending_pods",
     kind="gauge",
-    says="Waiting pods: active ones are ready, backoff failed recently, unschedulable fit nowhere, gated must wait.",
+    says="Waiting pods: ready (active), recently failed (backoff), without a node that fits (unschedulable), or gated.",
     labels=(Label("queue", "4"),),
     of_leader=True,
-    alike="the same; pods of a throttled namespace count as active, or as backoff once their message says so",
+    alike="has no throttled namespaces; here their pods count as active, or as backoff once their message says so",
 )
 PREEMPTIONS: Final = Series(
     name="scheduler_preemption_attempts_total",
     kind="counter",
-    says="Searches for victims of preemption, whether any were found or not.",
-    alike="the same, for every pod; here unschedulable pods of one class share a search",
+    says="Searches for preemption victims, successful or not.",
+    alike="counts a search per pod; here unschedulable pods of one class share a search",
 )
 VICTIMS: Final = Series(
     name="scheduler_preemption_victims",
     kind="histogram",
-    says="Victims of one preemption.",
-    alike=_SAME,
+    says="Victims per preemption.",
+    alike=SAME,
 )
 RESERVATIONS: Final = Series(
     name=f"{PREFIX}reservations_total",
     kind="counter",
-    says="Reservations for pods that waited for reserveAfter (kept), and reservations given up without success.",
+    says="Reservations for pods that waited for reserveAfter, made (kept) or given up without success.",
     labels=(Label("result", "2"),),
 )
 LOST_WAKEUPS: Final = Series(
     name=f"{PREFIX}lost_wakeups_total",
     kind="counter",
-    says="Waiting pods that background re-evaluation found to fit although no event had woken them. 0 is normal.",
+    says="Waiting pods that background re-evaluation found to fit although no event had woken them; always a bug.",
 )
 WAITING: Final = Series(
     name=f"{PREFIX}waiting_pods",
     kind="gauge",
-    says="Waiting pods with a message, by plugin that objects; a pod counts under each such plugin.",
+    says="Waiting pods with a message, by rejecting plugin; a pod counts for each of them.",
     labels=(_PLUGIN,),
     of_leader=True,
 )
 LONGEST_WAIT: Final = Series(
     name=f"{PREFIX}longest_wait_seconds",
     kind="gauge",
-    says="Time since the creation of the oldest of these pods.",
+    says="Age of the oldest of these pods.",
     labels=(_PLUGIN,),
     of_leader=True,
 )
 
 BINDS_IN_FLIGHT: Final = Series(
-    name=f"{PREFIX}binds_in_flight", kind="gauge", says="Bind requests in flight, at most maxBindsInFlight."
+    name=f"{PREFIX}binds_in_flight", kind="gauge", says="Concurrent bind requests, at most maxBindsInFlight."
 )
 BEING_BOUND: Final = Series(name=f"{PREFIX}pods_being_bound", kind="gauge", says="Placed pods that are not bound yet.")
 BIND_RETRIES: Final = Series(
     name=f"{PREFIX}bind_retries_total",
     kind="counter",
-    says="Bind requests retried after no definite answer: a timeout, or a server error.",
+    says="Bind requests retried after a timeout or a server error.",
 )
 REJECTIONS: Final = Series(
     name=f"{PREFIX}kubelet_rejections_total",
     kind="counter",
-    says="Bound pods that a kubelet rejected at admission, by its reason.",
+    says="Bound pods that a kubelet rejected at admission, by reason.",
     labels=(Label("reason", "the first 32, and `other`"),),
     of_leader=True,
 )
 LOST_RECORDS: Final = Series(
     name=f"{PREFIX}lost_records_total",
     kind="counter",
-    says="Events and conditions that could not be written; log line record.lost gives the reason.",
+    says="Events and conditions that could not be written; the log event record.lost has the reason.",
 )
 BAD_OBJECTS: Final = Series(
     name=f"{PREFIX}bad_objects_total",
     kind="counter",
-    says="Invalid objects, by kind; log line object.bad gives the problem.",
+    says="Invalid objects, by kind; the log event object.bad has the problem.",
     labels=(Label("kind", "watched kinds"),),
 )
 LISTS: Final = Series(
     name=f"{PREFIX}lists_total",
     kind="counter",
-    says="Complete lists, by kind: one at the start, and one whenever a watch cannot continue.",
+    says="Complete lists, by kind: one at the start, and one each time a watch cannot continue.",
     labels=(Label("kind", "watched kinds"),),
 )
 
 AUDITS: Final = Series(
     name=f"{PREFIX}ledger_audits_total",
     kind="counter",
-    says="Audits of the ledger: every card is recounted from its node and pods.",
+    says="Audits of the ledger: recounts of all cards from nodes and pods.",
 )
 DIFFERENCES: Final = Series(
     name=f"{PREFIX}ledger_differences_total",
@@ -166,7 +166,7 @@ SHARED_CARDS: Final = Series(
 LOOP_LAG: Final = Series(
     name=f"{PREFIX}loop_lag_seconds",
     kind="histogram",
-    says="Delay of an event-loop timer, measured four times a second: the loop was blocked for this time.",
+    says="How long the event loop was blocked, measured four times a second.",
 )
 TASKS: Final = Series(name=f"{PREFIX}asyncio_tasks", kind="gauge", says="Unfinished tasks of the event loop.")
 ANSWER_AGE, FAILING = contact_series(PREFIX)
@@ -174,14 +174,14 @@ ANSWER_AGE, FAILING = contact_series(PREFIX)
 NODE_MEMORY: Final = Series(
     name=f"{PREFIX}node_memory_bytes",
     kind="gauge",
-    says="Memory of the cards that the node announces, in whole units.",
+    says="Memory of the node's announced cards, in whole units.",
     labels=(_NODE,),
     of_leader=True,
 )
 NODE_BOOKED: Final = Series(
     name=f"{PREFIX}node_memory_booked_bytes",
     kind="gauge",
-    says="Memory booked on the cards of the node, without nominations.",
+    says="Memory booked on the node's cards, without nominations.",
     labels=(_NODE,),
     of_leader=True,
 )
@@ -194,7 +194,7 @@ MEMORY_FREE: Final = Series(
 MEMORY_FRAGMENTED: Final = Series(
     name=f"{PREFIX}memory_fragmented_bytes",
     kind="gauge",
-    says="The part of the free memory that typical pods cannot use, averaged over them.",
+    says="Free memory that typical pods cannot use, averaged over them.",
     of_leader=True,
 )
 NODE_FREE: Final = Series(
@@ -207,21 +207,21 @@ NODE_FREE: Final = Series(
 NODE_FRAGMENTED: Final = Series(
     name=f"{PREFIX}node_memory_fragmented_bytes",
     kind="gauge",
-    says="The part of the free memory that typical pods cannot use, averaged over them.",
+    says="Free memory of the node that typical pods cannot use, averaged over them.",
     labels=(_NODES_OF_CARDS,),
     of_leader=True,
 )
 NAMESPACE_REQUESTED: Final = Series(
     name=f"{PREFIX}namespace_memory_requested_bytes",
     kind="gauge",
-    says="GPU memory that the pods of the namespace with a node request; an exclusive pod counts with its request.",
+    says="GPU memory requested by the namespace's bound pods; an exclusive pod counts with its request.",
     labels=(_NAMESPACE,),
     of_leader=True,
 )
 FREE_RATIO: Final = Series(
     name=f"{PREFIX}card_free_ratio",
     kind="histogram",
-    says="Cards by the free part of their memory. A snapshot: bucket counts can decrease.",
+    says="Cards by the free share of their memory. A snapshot: bucket counts can decrease.",
     of_leader=True,
 )
 CARD_MEMORY: Final = Series(

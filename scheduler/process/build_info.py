@@ -48,7 +48,7 @@ def show(registry: CollectorRegistry) -> None:
     """The metric `gpushare_build_info`: always 1, with the build in its labels."""
     build = build_info()
     labels = {"version": build.version, "commit": build.commit, "python": platform.python_version()}
-    Info("gpushare_build", "Which build of gpushare-scheduler this is.", registry=registry).info(labels)
+    Info("gpushare_build", "Build of gpushare-scheduler.", registry=registry).info(labels)
 
 
 def _commit() -> str:

@@ -86,18 +86,18 @@ class Contact:
 
 def contact_series(prefix: str) -> tuple[Series, Series]:
     """Age of the last answer, and for how long requests fail. prefix: of the names of the program's metrics."""
-    labels = (Label("request", "watches, and the few other requests that fail just now"),)
+    labels = (Label("request", "watches, and other requests while they fail"),)
     return (
         Series(
             name=f"{prefix}api_last_answer_age_seconds",
             kind="gauge",
-            says="Time since the API server last sent something; a quiet watch has a bookmark about every minute.",
+            says="Time since the API server last sent something. A quiet watch gets a bookmark about every minute.",
             labels=labels,
         ),
         Series(
             name=f"{prefix}api_failing_seconds",
             kind="gauge",
-            says="For how long the API server has not answered, or has refused; 0 while it answers.",
+            says="How long the API server has not answered, or has rejected requests; 0 while it answers.",
             labels=labels,
         ),
     )

@@ -10,8 +10,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
-_UNITS: Final = {"_seconds": "seconds", "_bytes": "bytes", "_ratio": "ratio"}
-
 
 @dataclass(frozen=True, slots=True)
 class Label:
@@ -36,12 +34,6 @@ class Series:
     of_leader: bool = False
     alike: str = ""
     in_unit: str = ""
-
-    @property
-    def unit(self) -> str:
-        """Unit of a value."""
-        stem = self.name.removesuffix("_total")
-        return self.in_unit or next((unit for end, unit in _UNITS.items() if stem.endswith(end)), "count")
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -71,7 +63,7 @@ class Series:
 BUILD: Final = Series(
     name="gpushare_build_info",
     kind="gauge",
-    says="Which build of gpushare-scheduler this is.",
+    says="Build of gpushare-scheduler.",
     labels=(Label("version", "1"), Label("commit", "1"), Label("python", "1")),
 )
 """Of both programs; `build_info` shows it."""

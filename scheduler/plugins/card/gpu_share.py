@@ -76,15 +76,16 @@ _SLOTS: Final[StateKey[tuple[int, int, list[int]]]] = StateKey("gpu_share.slots"
 
 
 class GpuShareArgs(PluginArgs):
-    """A pod's `gpushare/card-policy` and `gpushare/node-policy` win over them."""
+    """Policies for pods without `gpushare/card-policy` or `gpushare/node-policy`."""
 
     card_policy: PlacementPolicyName = Field(
         default="binpack",
-        description="Card of a node to prefer: the tightest that fits, the emptiest, or by what other pods need.",
+        description="Which card of a node to prefer: the fullest that fits, the emptiest, or the one that typical pods "
+        "need least.",
     )
     node_policy: PlacementPolicyName = Field(
         default="binpack",
-        description="Node to prefer: the fullest in GPU memory that fits, the emptiest, or by what other pods need.",
+        description="Which node to prefer: the same choices, by the GPU memory of the node.",
     )
 
 

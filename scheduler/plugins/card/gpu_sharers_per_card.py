@@ -23,10 +23,10 @@ REASON: Final = "node(s) had too few cards below the limit of pods per card"
 
 
 class GpuSharersPerCardArgs(PluginArgs):
-    """The limit for nodes without the annotation."""
+    """The limit for nodes without the annotation `gpushare/max-sharers`."""
 
     max_sharers: int | None = Field(
-        default=None, ge=1, le=MOST_SHARERS, description="Maximum number of pods on one card; no limit if omitted."
+        default=None, ge=1, le=MOST_SHARERS, description="Maximum number of pods on one card. If omitted: no limit."
     )
 
 

@@ -96,10 +96,10 @@ class AddedAffinity(PluginArgs):
 
 
 class NodeAffinityArgs(PluginArgs):
-    """The affinity added to every pod of the profile."""
+    """A node affinity added to every pod of the profile."""
 
     added_affinity: AddedAffinity = Field(
-        default=AddedAffinity(), description="A node affinity that every pod of the profile has in addition to its own."
+        default=AddedAffinity(), description="Like a pod's `affinity.nodeAffinity`; both apply."
     )
 
     def required_terms(self) -> tuple[NodeTerm, ...] | None:

@@ -29,12 +29,12 @@ _PAIR: Final = 2
 
 
 class BalancedResource(PluginArgs):
-    """A resource whose use is balanced against the others."""
+    """A resource to balance with the others."""
 
     name: Annotated[str, AfterValidator(requestable)] = Field(
-        description="The resource, such as `cpu`; not `resources.gpuMem`, which this rule never sees."
+        description="Name, such as `cpu`; not `resources.gpuMem`, which GpuShare scores."
     )
-    weight: Literal[1] = Field(default=1, description="As in kube-scheduler: all count equally.")
+    weight: Literal[1] = Field(default=1, description="All count equally, as in kube-scheduler.")
 
 
 _CPU_AND_MEMORY: Final = (BalancedResource(name=CPU), BalancedResource(name=MEMORY))
@@ -44,7 +44,7 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs):
     """The resources to balance."""
 
     resources: tuple[BalancedResource, ...] = Field(
-        default=_CPU_AND_MEMORY, description="Resources that count; an empty list means the default."
+        default=_CPU_AND_MEMORY, description="Resources that count. Empty: the default."
     )
     score_gpu_pods: bool = Field(default=False, description=SCORE_GPU_PODS)
 

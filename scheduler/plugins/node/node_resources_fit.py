@@ -67,9 +67,9 @@ class WeightedResource(PluginArgs):
     """A resource that counts in a score."""
 
     name: Annotated[str, AfterValidator(requestable)] = Field(
-        description="The resource, such as `cpu`; not `resources.gpuMem`, which GpuShare scores."
+        description="Name, such as `cpu`; not `resources.gpuMem`, which GpuShare scores."
     )
-    weight: Weight = Field(default=1, description="How much it counts compared with the others.")
+    weight: Weight = Field(default=1, description="Weight in the score.")
 
 
 _CPU_AND_MEMORY: Final = (WeightedResource(name=CPU), WeightedResource(name=MEMORY))
@@ -103,13 +103,14 @@ class ScoringStrategy(PluginArgs):
 
     type: Strategy = Field(
         default="LeastAllocated",
-        description="Prefer the emptiest nodes, or the fullest, or by `requestedToCapacityRatio`.",
+        description="Prefer the emptiest nodes, the fullest, or those that `requestedToCapacityRatio` scores highest.",
     )
     resources: tuple[WeightedResource, ...] = Field(
-        default=_CPU_AND_MEMORY, description="Resources that count; an empty list means the default."
+        default=_CPU_AND_MEMORY, description="Resources that count. Empty: the default."
     )
     requested_to_capacity_ratio: RequestedToCapacityRatio | None = Field(
-        default=None, description="Score by utilization; for `type: RequestedToCapacityRatio` only."
+        default=None,
+        description="For this `type` only: `shape`, a list of `utilization` (0 to 100, rising) and `score` (0 to 10).",
     )
 
     @field_validator("resources")
@@ -141,12 +142,12 @@ def _resource_group(name: str) -> str:
 
 
 class NodeResourcesFitArgs(PluginArgs):
-    """Resources of the score, and resources that the Filter ignores."""
+    """Resources that are scored, and resources that the Filter ignores."""
 
     scoring_strategy: ScoringStrategy = Field(default=ScoringStrategy(), description="How nodes are ranked.")
     ignored_resources: tuple[ResourceName, ...] = Field(
         default=(),
-        description="Extended resources that the Filter ignores, because something else provides them.",
+        description="Extended resources that the Filter ignores.",
     )
     ignored_resource_groups: tuple[Annotated[str, AfterValidator(_resource_group)], ...] = Field(
         default=(), description="Domains whose extended resources the Filter ignores."

@@ -53,10 +53,13 @@ _PREFERRING: Final[StateKey[tuple[int, Int64Array]]] = StateKey("inter_pod_affin
 
 
 class InterPodAffinityArgs(PluginArgs):
-    """Same fields as kube-scheduler's InterPodAffinityArgs."""
+    """Has the same fields as in kube-scheduler."""
 
     hard_pod_affinity_weight: int = Field(
-        1, ge=0, le=100, description="Points that an existing pod adds to its node if it requires affinity to this pod."
+        1,
+        ge=0,
+        le=100,
+        description="Points that an existing pod adds to its node if it requires affinity to the new pod.",
     )
     ignore_preferred_terms_of_existing_pods: bool = Field(
         False,  # noqa: FBT003 - a default

@@ -62,15 +62,18 @@ class DefaultConstraint(Section):
 
 
 class PodTopologySpreadArgs(PluginArgs):
-    """Same fields as kube-scheduler's PodTopologySpreadArgs."""
+    """Has the same fields as in kube-scheduler."""
 
     defaulting_type: Literal["System", "List"] = Field(
         "System",
-        description="`System`: pods without their own constraints prefer to spread over nodes (`maxSkew` 3) and zones "
-        "(5). `List`: `defaultConstraints` apply to them; none, if that is empty.",
+        description="For pods without their own constraints. `System`: they prefer to spread over nodes (`maxSkew` 3) "
+        "and zones (5). `List`: `defaultConstraints` apply.",
     )
     default_constraints: tuple[DefaultConstraint, ...] = Field(
-        (), max_length=8, description="For `List`: constraints of pods without their own."
+        (),
+        max_length=8,
+        description="At most 8, like a pod's, but without `labelSelector` and `matchLabelKeys`: the pod's Services and "
+        "controller define the pods to spread.",
     )
 
     @model_validator(mode="after")

@@ -51,14 +51,10 @@ _PODS_OF_A_NODE: Final = 16
 
 
 class DefaultPreemptionArgs(PluginArgs):
-    """How many nodes are compared."""
+    """Minimum number of candidate nodes to compare: the larger of the two."""
 
-    min_candidate_nodes_percentage: int = Field(
-        default=10, ge=0, le=100, description="Minimum share of candidate nodes to compare, in percent."
-    )
-    min_candidate_nodes_absolute: int = Field(
-        default=100, ge=0, le=10_000, description="Minimum number of candidate nodes to compare."
-    )
+    min_candidate_nodes_percentage: int = Field(default=10, ge=0, le=100, description="Percentage of candidate nodes.")
+    min_candidate_nodes_absolute: int = Field(default=100, ge=0, le=10_000, description="Number of candidate nodes.")
 
 
 class DefaultPreemption(PostFilterPlugin):

@@ -204,13 +204,13 @@ _LONGEST_NODE: Final = 64
 
 
 class VolumeBindingArgs(PluginArgs):
-    """How long a pod with a node waits for its volumes."""
+    """How long a pod that has a node waits for its volumes."""
 
     bind_timeout_seconds: int = Field(
         default=600,
         ge=1,
         le=86_400,
-        description="Time limit in seconds; then the pod releases its allocation and is retried.",
+        description="After this many seconds, the pod releases its allocation and is retried.",
     )
 
 

@@ -62,7 +62,7 @@ def add_what_if(cli: typer.Typer, program: str) -> None:
         cluster_file: ClusterFiles = None,
         output: Format = None,
     ) -> None:
-        """Count how many copies of a pod would fit now, and where (read-only)."""
+        """Show how many copies of a pod would fit now, and where (read-only)."""
         from scheduler.tools.kubectl.explaining import what_if as answer  # noqa: PLC0415 - as above
 
         with answering(program):

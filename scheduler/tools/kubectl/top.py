@@ -129,7 +129,7 @@ def pods(
     no_headers: NoHeaders = False,
     watch: Watch = False,
 ) -> None:
-    """Show which pods hold and use how much GPU memory (read-only)."""
+    """Show how much GPU memory each pod requests and uses (read-only)."""
     from scheduler.tools.explain.held import names_of, pod_lines  # noqa: PLC0415 - as above
     from scheduler.tools.kubectl.holding import Chosen, follow_holding, holding, selected  # noqa: PLC0415
 

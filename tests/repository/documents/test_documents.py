@@ -51,7 +51,7 @@ def test_every_field_and_every_plugin_is_in_the_document() -> None:
     text = configuration_markdown(describe())
 
     assert all(f"| {plugin} |" in text for plugin in (described.name for described in describe()))
-    assert "| `memoryUnitMiB` | whole number, at least 1, at most 1048576 | `1024` |" in text
+    assert "| `memoryUnitMiB` | integer, 1 to 1048576 | `1024` |" in text
     assert "| `bindTimeout` | duration | `4s` |" in text
     assert all(field.description for field in SchedulerConfiguration.model_fields.values())
 
@@ -72,7 +72,7 @@ def test_what_is_said_to_be_below_is_below() -> None:
     text = configuration_markdown(describe())
 
     fields = [name_in_file(name, field) for name, field in SchedulerConfiguration.model_fields.items()]
-    named = [field for field in fields if f"| `{field}` | section | see below |" in text]
+    named = [field for field in fields if f"| `{field}` | object | see below |" in text]
     assert {"leaderElection", "page"} <= set(named)
     assert [field for field in named if f"### `{field}`" not in text] == []
 
@@ -86,4 +86,4 @@ def test_the_example_of_a_node_is_a_configuration(tmp_path: Path) -> None:
 
 
 def test_durations_have_their_bounds_in_units() -> None:
-    assert "| `reconcileInterval` | duration, at least 30s, at most 1h | `1m` |" in of_the_node.node_markdown()
+    assert "| `reconcileInterval` | duration, 30s to 1h | `1m` |" in of_the_node.node_markdown()

@@ -12,7 +12,7 @@ from tests.support.repository import ROOT
 TEXT: Final = (ROOT / "docs/log-events.md").read_text(encoding="utf-8")
 HEADINGS: Final = ("Both programs", "The scheduler", "The device plugin")
 REPORTS: Final = (ROOT / "docs/develop/log-events.md").read_text(encoding="utf-8")
-ROW: Final = re.compile(r"^\| `([\w.]+)` \| ([\w, ]+) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+ROW: Final = re.compile(r"^\| `([\w.]+)`(?: \(([\w, ]+)\))? \| (.+?) \| (.+?) \|$", re.MULTILINE)
 REPORT: Final = re.compile(r"^\| `([\w.]+)` \| ([\w, ]+) \| ([^|]+) \|$", re.MULTILINE)
 # Of the scheduler, what the device plugin runs too.
 SHARED: Final = ("scheduler/kube", "scheduler/process")
@@ -26,8 +26,8 @@ def below(text: str, heading: str) -> str:
 
 
 def rows(heading: str) -> list[tuple[str, str]]:
-    """(event, level) of each row below a heading of docs/log-events.md."""
-    return [(event, level) for event, level, _, _ in ROW.findall(below(TEXT, heading))]
+    """(event, level) of each row below a heading of docs/log-events.md; the level is shown unless it is warning."""
+    return [(event, level or "warning") for event, level, _, _ in ROW.findall(below(TEXT, heading))]
 
 
 def reports(heading: str) -> list[tuple[str, str]]:

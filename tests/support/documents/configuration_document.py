@@ -1,5 +1,6 @@
 """Configuration models as Markdown: docs/configuration.md, and the tables of fields that other documents have. Pure."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, get_args, get_origin
 
@@ -17,6 +18,10 @@ from config.settings.scheduler import (
     SchedulerProfile,
 )
 from config.settings.schema import bounds, is_duration, is_model, name_in_file, options
+from scheduler.plugins.node.node_affinity import AddedAffinity
+from scheduler.plugins.pod.pod_topology_spread import DefaultConstraint
+
+_RANGE: Final = re.compile(r"at least (\S+), at most (\S+)")
 
 EXAMPLE: Final = """\
 apiVersion: gpushare/v1alpha1
@@ -45,30 +50,34 @@ profiles:
         type: MostAllocated
 """
 
+# Kubernetes documents their fields.
+_OF_PODS: Final = (AddedAffinity, DefaultConstraint)
+
 _INTRODUCTION: Final = f"""\
 # Configuration of the scheduler
 
 <!-- Written by `make docs` from the models: change those, not this file. -->
 
-Every setting has a default, so `gpushare-scheduler run` needs no configuration. To change a default, use a file
-(`--config FILE`), the environment, or a flag. A flag wins over the environment, the environment over the file.
+For operators: every setting of the scheduler. All have defaults, so `gpushare-scheduler run` needs no configuration.
+Change them in a file (`--config FILE`), in the environment, or with flags. Flags win over the environment, and the
+environment over the file.
 
-A mistake ends the program with exit code 2 before it does anything. It prints all mistakes, one per line, with source,
-path and what is allowed. `gpushare-scheduler check-config FILE` checks a file before you apply it, without a cluster.
+If a setting is invalid, the program exits with code 2 before it does anything else. It prints all mistakes, one per
+line, with source, path and allowed values. `gpushare-scheduler check-config FILE` checks a file without a cluster.
 
 ## The file
 
-One YAML document. Names and nesting are those of `KubeSchedulerConfiguration` if it has the field. Unknown fields and
-duplicate keys are mistakes. A key without a value counts as omitted.
+One YAML document, with the field names of `KubeSchedulerConfiguration` where it has the same field. Unknown fields and
+duplicate keys are rejected. A key without a value counts as omitted.
 
 ```yaml
 {EXAMPLE}```
 
 ## The environment
 
-A variable is named `GPUSHARE_SCHEDULER_` and the path in upper case, joined by two underscores; list items by number,
-from 0. Give a section or a list as YAML. A variable with this prefix that names no field is a mistake, except for the
-addresses that Kubernetes sets for a Service of such a name.
+The name of a variable is `GPUSHARE_SCHEDULER_` and the field's path in upper case, joined by two underscores; list
+items are numbered from 0. Write objects and lists as YAML. A variable with this prefix that names no field is rejected,
+except for those that Kubernetes sets for a Service of this name.
 
 | variable | sets |
 |---|---|
@@ -77,38 +86,37 @@ addresses that Kubernetes sets for a Service of such a name.
 | `GPUSHARE_SCHEDULER_PROFILES__0__SCHEDULERNAME=my-scheduler` | `profiles[0].schedulerName` |
 | `GPUSHARE_SCHEDULER_CLIENTCONNECTION={{kubeconfig: /etc/gpushare/kubeconfig}}` | `clientConnection` |
 
-Durations are written as in Kubernetes, `500ms`, `4s`, `1m30s`, or as a number of seconds.
+Write durations as in Kubernetes (`500ms`, `4s`, `1m30s`) or as a number of seconds.
 """
 
 _PLUGINS: Final = """\
 ## Plugins
 
-`profiles[].plugins` selects plugins and the weights of their scores. At each point, `enabled` adds plugins and
-`disabled` removes default ones. After `disabled: [{{name: "*"}}]` only the plugins in `enabled` run, in that order.
-`multiPoint` applies to every point; a point's own section wins over it. Filters run in order, and the first that
-rejects the node gives the message. A weight is a whole number from 1 to {max_weight}; without one, the default applies.
+`profiles[].plugins` selects plugins and sets the weights of their scores. At each point, `enabled` adds plugins and
+`disabled` removes default ones. With `disabled: [{{name: "*"}}]`, only the plugins in `enabled` run, in that order.
+`multiPoint` applies to every point; the entry of a point wins over it. Filters run in order, and the message comes from
+the first that rejects the node. Weights are integers from 1 to {max_weight}.
 
-| plugin | points | in the default profile | default weight |
-|---|---|---|---|
 {rows}
 
-You cannot disable {indispensable} at `filter`: a pod would be bound regardless of what they check. Nor can you disable
-`PrioritySort` and `DefaultBinder`, the only ones of their kind. PreFilter and Reserve belong to a plugin's Filter;
-PostBind does not exist. `GpuShare` applies `cardFilter`, `cardScore` and `cardSet` to the cards of a node. The
-[plugin reference](../scheduler/plugins/README.md) describes each plugin; [write a rule](develop/write-a-rule.md) shows
-how to add one. Plugins of other packages are off until a profile enables them.
+You can disable neither {indispensable} at `filter` nor `PrioritySort` and `DefaultBinder`.
+PreFilter and Reserve belong to a plugin's Filter; PostBind does not exist. `GpuShare` applies `cardFilter`, `cardScore`
+and `cardSet` to the cards of a node. Plugins of other packages are off until a profile enables them.
+
+The [plugin reference](../scheduler/plugins/README.md) describes each plugin; [write a rule](develop/write-a-rule.md)
+shows how to add one.
 
 ## Arguments of plugins
 
-`profiles[].pluginConfig[]` holds a plugin's `name` and its `args`. These plugins have arguments.
+`profiles[].pluginConfig[]` has a plugin's `name` and its `args`. These plugins have arguments:
 """
 
 _ABSENT: Final = """\
-## What KubeSchedulerConfiguration has and this has not
+## Fields of KubeSchedulerConfiguration that are rejected
 
-These would have no effect, so naming one is a mistake: `parallelism` and `percentageOfNodesToScore` (all nodes are
-evaluated at once), `extenders`, `clientConnection.qps` and `.burst` (`maxBindsInFlight` limits the load),
-`enableProfiling`, `delayCacheUntilActive` (a standby always has current tables).
+They would have no effect: `parallelism` and `percentageOfNodesToScore` (all nodes are evaluated at once), `extenders`,
+`clientConnection.qps` and `.burst` (`maxBindsInFlight` limits the load), `enableProfiling`, `delayCacheUntilActive` (a
+standby is always up to date).
 """
 
 
@@ -135,7 +143,7 @@ def sections(heading: str, model: type[BaseModel], path: str = "") -> Iterator[s
     for name, field in model.model_fields.items():
         is_list = get_origin(field.annotation) is tuple
         inside = get_args(field.annotation)[0] if is_list else field.annotation
-        if is_model(inside):
+        if is_model(inside) and inside not in _OF_PODS:
             inner = f"{path}{name_in_file(name, field)}{'[]' if is_list else ''}"
             yield from sections(f"`{inner}`:", inside, f"{inner}.")
 
@@ -151,18 +159,24 @@ def section(heading: str, model: type[BaseModel]) -> str:
 
 
 def _plugins(described: Sequence[PluginDescription]) -> str:
-    rows = []
+    off = ", ".join(f"`{plugin.name}`" for plugin in described if not plugin.on_by_default)
+    rows = [
+        f"{f'All but {off}' if off else 'All plugins'} are in the default profile.",
+        "",
+        "| plugin | points | default weight |",
+        "|---|---|---|",
+    ]
     for plugin in described:
         points = ", ".join(f"`{point.name}`" for point in POINTS if point.name in plugin.points)
-        rows.append(f"| {plugin.name} | {points} | {'yes' if plugin.on_by_default else 'no'} | {plugin.weight or ''} |")
+        rows.append(f"| {plugin.name} | {points} | {plugin.weight or ''} |".replace("  ", " "))
     indispensable = " and ".join(f"`{p.name}`" for p in described if p.indispensable and "filter" in p.points)
-    return _PLUGINS.format(max_weight=MAX_WEIGHT, rows="\n".join(rows).replace("  ", " "), indispensable=indispensable)
+    return _PLUGINS.format(max_weight=MAX_WEIGHT, rows="\n".join(rows), indispensable=indispensable)
 
 
 def _type(field: FieldInfo) -> str:
     words = " or ".join(_words(option) for option in options(field.annotation))
     words = "duration" if is_duration(field) else words
-    return ", ".join(filter(None, (words, bounds(field))))
+    return ", ".join(filter(None, (words, _RANGE.sub(r"\1 to \2", bounds(field)))))
 
 
 def _words(annotation: object) -> str:
@@ -170,12 +184,12 @@ def _words(annotation: object) -> str:
         return " or ".join(f"`{value}`" for value in get_args(annotation))
     if get_origin(annotation) is tuple:
         items = {_words(option) for option in options(get_args(annotation)[0])}
-        return f"list of {items.pop()}" if len(items) == 1 else "list"
+        return f"list of {items.pop()}s" if len(items) == 1 else "list"
     if get_origin(annotation) is dict:
-        return "mapping of text"
+        return "map of strings"
     if is_model(annotation):
-        return "section"
-    names: dict[object, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+        return "object"
+    names: dict[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
     return names[annotation]
 
 
@@ -184,7 +198,7 @@ def _default(field: FieldInfo) -> str:
         return "(required)"
     value = field.default
     if isinstance(value, BaseModel):
-        return "see below"
+        return "" if isinstance(value, _OF_PODS) else "see below"
     if is_duration(field):
         return f"`{duration.text(value)}`"
     return _value(value)
@@ -196,7 +210,7 @@ def _value(value: object) -> str:
     if isinstance(value, (int, float)):
         return f"`{value:g}`"
     if isinstance(value, SchedulerProfile):
-        return "one profile, see below"
+        return "one profile"
     if isinstance(value, BaseModel):
         return "`" + ": ".join(str(part) for part in value.model_dump().values()) + "`"
     if isinstance(value, tuple):

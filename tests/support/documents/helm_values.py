@@ -28,8 +28,8 @@ _INTRODUCTION: Final = """\
 
 <!-- Written by `make docs` from values.yaml and values.schema.json: change those, not this file. -->
 
-For operators who install the [chart](../deploy/README.md): every value with its type, its default and its meaning. Set
-values with `--values FILE` or `--set NAME=VALUE`. The chart rejects a value that is not listed here and names it.
+For operators who install the [chart](../deploy/README.md): every value, its default and its meaning. Set values with
+`--values FILE` or `--set NAME=VALUE`. The chart rejects values that are not listed here, and names them.
 """
 
 
@@ -64,14 +64,14 @@ def values_in(text: str) -> Iterator[Value]:
         comments = []
 
 
-def _type(schema: Mapping[str, Any], path: str) -> str:
-    """Type of a value as its schema says it: a JSON type or the allowed values."""
-    for key in path.split("."):
+def _allowed(schema: Mapping[str, Any], value: Value) -> str:
+    """The allowed values if the schema lists them and the comment does not; otherwise the default shows the type."""
+    for key in value.path.split("."):
         schema = schema["properties"][key]
-    if "enum" in schema:
-        return ", ".join(f"`{each}`" if each else "empty" for each in schema["enum"])
-    alternatives = schema.get("anyOf") or schema.get("oneOf") or [schema]
-    return " or ".join(str(each.get("type", "object")) for each in alternatives)
+    found = [each for each in schema.get("enum", ()) if each]
+    if all(f"{each}:" in value.says for each in found):
+        return ""
+    return f" One of {', '.join(f'`{each}`' for each in found)}."
 
 
 def _default(values: Mapping[str, Any], path: str) -> str:
@@ -89,12 +89,10 @@ def helm_values_markdown() -> str:
     parts = [_INTRODUCTION]
     for value in values_in(text):
         if "." not in value.path:
-            parts.append(
-                f"\n## {value.path}\n{value.says}\n\n| value | type | default | meaning |\n|---|---|---|---|\n"
-            )
+            parts.append(f"\n## {value.path}\n{value.says}\n\n| value | default | meaning |\n|---|---|---|\n")
         elif not value.section:
-            kind, default = _type(schema, value.path), _default(defaults, value.path)
-            parts.append(f"| `{value.path}` | {kind} | `{default}` | {value.says} |\n")
+            default, allowed = _default(defaults, value.path), _allowed(schema, value)
+            parts.append(f"| `{value.path}` | `{default}` | {value.says}{allowed} |\n")
         elif value.says:
-            parts.append(f"| `{value.path}` | | | {value.says} |\n")
+            parts.append(f"| `{value.path}` | | {value.says} |\n")
     return "".join(parts)

@@ -21,33 +21,26 @@ from scheduler.tools.adoption.adoption import adoption
 from scheduler.tools.adoption.adoption import lines as adoption_lines
 from scheduler.tools.cli.asking import ClusterView, cluster_view
 from scheduler.tools.cli.cordoning import told
-from scheduler.tools.cli.manifests import manifest
 from scheduler.tools.cli.plain import CONNECTION, arguments_of, commands_of, is_flag
-from scheduler.tools.defragment.evicting import Planner
-from scheduler.tools.defragment.text import Defragmentation
-from scheduler.tools.defragment.text import lines as plan_lines
 from scheduler.tools.doctor.cluster_checks import diagnosed
 from scheduler.tools.doctor.facts import ClusterFacts
 from scheduler.tools.explain.cordons import cordoned, uncordoned
 from scheduler.tools.explain.findings import audited
 from scheduler.tools.explain.findings import lines as findings_lines
 from scheduler.tools.explain.held import NONE, HoldingPods, holding_pods, pod_lines, reported
-from scheduler.tools.explain.text import explanation_text, what_if_text
+from scheduler.tools.explain.text import what_if_text
 from scheduler.tools.explain.tones import Line, as_text
 from scheduler.tools.explain.top import top
 from scheduler.tools.explain.top_lines import card_lines, cluster_lines, node_lines
 from scheduler.tools.kubectl.diagnosing import read_facts
 from scheduler.tools.kubectl.main import cli
 from scheduler.tools.kubectl.versions import ProgramVersions, version_lines
-from scheduler.tools.simulate.played import played
 from tests.support.builders import card, wire_node, wire_pod
 from tests.support.explaining import NOW_S, there, waits
 from tests.support.legacy import DEFAULT, chosen, legacy_node, runs
-from tests.support.repository import ROOT
 
 _WIDTH: Final = 100
 _LABELS: Final = {"gpushare": "true"}
-_HALF_USED, _WHOLE_CARD = "docs/examples/half-used.yaml", "docs/examples/whole-card.yaml"
 _VERSIONS: Final = ProgramVersions(
     client="0.1.0 (commit 1a2b3c4d5e6f)",
     server="v1.36.3",
@@ -120,8 +113,6 @@ def an_old_cluster() -> World:
     there(of, "ours", 2, "gpu-a", 0)
     runs(of, "binpack-1", 12, "gpu-b", chosen(0, 12, 15))
     runs(of, "by-hand", 1, "gpu-b", {})
-    runs(of, "ended", 9, "gpu-b", chosen(0, 9, 15))
-    of.pods.delete("default", "ended")
     waits(of, "binpack-2", 3, scheduler=DEFAULT)
     return of
 
@@ -134,14 +125,8 @@ def _outputs() -> Iterator[tuple[str, str]]:
     yield "kubectl gpushare top cards", _text(card_lines(found))
     yield "kubectl gpushare top pods", _text(pod_lines(_held(of)))
     yield "kubectl gpushare top cluster", _text(cluster_lines(found.cluster))
-    yield (
-        "kubectl gpushare explain large",
-        explanation_text(asyncio.run(_read(of).explained("default", "large")), _WIDTH),
-    )
     copies = _read(of).what_if(wire_pod("serve", 7), 8)
     yield "kubectl gpushare what-if --replicas 8 -f serve.yaml", what_if_text(copies, _WIDTH)
-    plan = asyncio.run(_plan_of_example())
-    yield f"kubectl gpushare defragment plan --cluster-file {_HALF_USED} -f {_WHOLE_CARD}", _text(plan_lines(plan))
     made = cordoned(_read(of).reading.engine.tables, "gpu-c", ["1"])
     yield "kubectl gpushare cordon gpu-c --card 1", printable(told(made, "gpu-c"))
     made = uncordoned(_read(of).reading.engine.tables, "gpu-a", ["3"])
@@ -158,13 +143,6 @@ def _held(of: World) -> HoldingPods:
     found = holding_pods(read.engine, read.unit_mib, lambda record: record.pod.key.namespace == "default")
     used = {("default", "web"): 29_311, ("default", "train-0"): 61_904, ("default", "notebook"): 212}
     return reported(found, {"gpu-a": "mps", "gpu-c": NONE}, used)
-
-
-async def _plan_of_example() -> Defragmentation:
-    configuration = SchedulerConfiguration()
-    world = played(configuration, (ROOT / _HALF_USED,))
-    planner = Planner(configuration, manifest(ROOT / _WHOLE_CARD), most_moves=10, max_priority=None)
-    return (await planner.plan(await planner.read(MemoryCluster(world)))).answer
 
 
 def _read(of: World) -> ClusterView:

@@ -13,37 +13,38 @@ _CARD: Final = ", ".join(f"`{label.name}`" for label in of_the_plugin.CARD)
 
 
 def metrics_markdown() -> str:
-    """Both tables, and how kube-scheduler's metrics of the same names compare."""
+    """Both tables, and how kube-scheduler's metrics of the same names differ."""
     lines = [
         "## The scheduler",
         "",
-        "At `/metrics`, port 10261. Metrics with `leader` are shown by the active replica only: all replicas",
-        "would say the same of one cluster.",
+        "At `/metrics`, port 10261. Only the active replica shows metrics with `leader`.",
         "",
         *_table(SCHEDULER, leader=True),
         "",
         "## The device plugin",
         "",
         "At `/metrics`, port 10262, on each node. Names that begin with `DCGM_` are dcgm-exporter's, with its units",
-        "and labels; `dcgmMetrics: false` leaves them out, where dcgm-exporter runs on the same nodes.",
-        f"**card** stands for {_CARD}: one value each for every card of the node.",
+        "and labels. If dcgm-exporter runs on the same nodes, set `dcgmMetrics: false` to omit them.",
+        f"**card** stands for the labels {_CARD}, one value of each per card.",
         "",
         *_table(DEVICE_PLUGIN, leader=False),
         "",
-        "## Names that kube-scheduler has too",
+        "## Differences from kube-scheduler",
         "",
-        "| metric | means there |",
+        "Other metrics with the same name mean the same.",
+        "",
+        "| metric | in kube-scheduler |",
         "|---|---|",
-        *(f"| `{one.name}` | {one.alike} |" for one in SCHEDULER if one.alike),
+        *(f"| `{one.name}` | {one.alike} |" for one in SCHEDULER if one.alike not in {"", of_the_scheduler.SAME}),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _table(series: Iterable[Series], *, leader: bool) -> Iterator[str]:
-    yield "| metric | type, unit | labels, and what bounds them | meaning |"
+    yield "| metric | type | labels: number of values | meaning |"
     yield "|---|---|---|---|"
     for one in series:
-        kind = f"{one.kind}, {one.unit}" + (", leader" if leader and one.of_leader else "")
+        kind = ", ".join(filter(None, (one.kind, one.in_unit, "leader" if leader and one.of_leader else "")))
         yield f"| `{one.name}` | {kind} | {_labels(one)} | {_escaped(one.says)} |"
 
 
