@@ -230,7 +230,10 @@ class Runtime:
         return fresh
 
     def pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], Rejected | None]:
-        """(plugins to skip, why no node will ever do); `state` then holds the input of Filter and Score."""
+        """Run PreFilter and write the input of Filter and Score to `state`.
+
+        Returns (plugins to skip, why no node can ever take the pod).
+        """
         skipped: set[Plugin] = set()
         for plugin in self.profile.pre_filter:
             result = plugin.pre_filter(pod, self.tables, state)
