@@ -269,7 +269,7 @@ class FilterPlugin(Plugin):
         return self.filter(pod, tables, state, rows)
 
     def opened_by(self, pod: Pod, tables: "Tables", state: CycleState) -> int:  # noqa: ARG002 - a rule may know more
-        """Return the changes that may open a domain for the pod. 
+        """Return the changes that may open a domain for the pod.
 
         Called for a rule that depends on DOMAINS and rejected rows. The bits are those that its facts assign to the
         things they count, see `domain_bit`; all domains by default.
