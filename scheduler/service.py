@@ -5,8 +5,7 @@
     deciding  ◀──────── wake ◀───────┤   (a slice of a few milliseconds, then other tasks run)
         └─▶ binding tasks ─▶ recorder┘
 
-One event loop owns everything here. A bug raises an exception, the TaskGroup ends, and the process restarts with a
-clean state.
+One event loop owns everything here. A bug ends the TaskGroup, and the process restarts clean.
 """
 
 import asyncio
@@ -218,7 +217,7 @@ class SchedulerService:
 
     @property
     def _may_place(self) -> bool:
-        """Return whether another pod would be bound at once. Otherwise it stays in the queue, where order counts."""
+        """True if another pod would be bound at once. Otherwise it stays in the queue, where order counts."""
         return self._binding.taken() < self._options.max_binds_in_flight
 
     def not_ready(self) -> str:
@@ -226,7 +225,7 @@ class SchedulerService:
         return self._watches.not_ready(self._options.not_ready_after_s)
 
     def leads(self) -> bool:
-        """Whether this process schedules and may send the leader's requests."""
+        """Return whether this process schedules and may send the leader's requests."""
         return self._leadership is None or self._leadership.leads()
 
     async def run(self) -> None:
@@ -268,10 +267,7 @@ class SchedulerService:
             tasks.create_task(ReasonRefresh(self.engine, self.recorder, self._observer, now_s=now_s, wake=wake).run())
 
     async def _all_seen(self) -> str | None:
-        """Wait until the watch has shown all our bindings; return the last change of a pod.
-
-        None if a request is in doubt.
-        """
+        """Wait until the watch has shown all our bindings. Returns the last pod change; None if one is in doubt."""
         if not self._schedules:
             return None
         not_sent = self._binding.not_sent

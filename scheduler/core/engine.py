@@ -300,7 +300,7 @@ class Engine:
 
     @property
     def any_search(self) -> bool:
-        """Return whether `post_filter_next` has work."""
+        """True if `post_filter_next` has work."""
         return self._searches.any or self._reservations.any
 
     @property

@@ -98,7 +98,7 @@ class Searches:
 
     @property
     def any(self) -> bool:
-        """Return whether `next` has work."""
+        """True if `next` has work."""
         if self._search is not None or self._preemptors.any_noted:
             return True
         return self._preemptors.any_due and not self._is_full()

@@ -175,7 +175,7 @@ class Reevaluation:
 
     @property
     def _version(self) -> _Version:
-        """Return a version that is equal while every result stays valid.
+        """Version that is equal while every result stays valid.
 
         It leaves out how single pods see the tables: each pod is evaluated in its own view.
         """

@@ -94,7 +94,7 @@ class Reservations:
 
     @property
     def any(self) -> bool:
-        """Return whether `step` has work."""
+        """True if `step` has work."""
         return self._search is not None or bool(self._changes)
 
     def look(self, now_s: float) -> None:

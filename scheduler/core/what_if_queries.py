@@ -128,7 +128,7 @@ class Placing:
 
     @property
     def mark(self) -> int:
-        """Return the length of the journal, for `undo`."""
+        """The length of the journal, for `undo`."""
         return len(self._journal)
 
     def attempt(self, pod: Pod) -> Outcome:

@@ -105,7 +105,7 @@ class Runtime:
 
     @property
     def _oldest(self) -> int:
-        """Return the oldest version whose evaluations may still be useful."""
+        """The oldest version whose evaluations may still be useful."""
         changes = self.tables.changes
         return max(changes.oldest, changes.version - FORGOTTEN_AFTER_CHANGES * self.tables.capacity)
 

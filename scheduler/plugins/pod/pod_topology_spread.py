@@ -1,4 +1,4 @@
-"""PodTopologySpread: pods of a kind are spread over zones, nodes or other domains that a node label names.
+"""PodTopologySpread: spreads similar pods over zones, nodes or other domains that a node label names.
 
 Source: kube-scheduler, plugins/podtopologyspread/filtering.go and scoring.go.
 """
@@ -125,25 +125,25 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
         return Relevance.EVALUATE if self._spread(pod, tables, state).hard else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        """Nodes that lack a label, and nodes in domains that are too full."""
+        """Reject nodes that lack a label, and nodes in domains that are too full."""
         lacking, skewed = spread_constraints.rejecting(self._spread(pod, tables, state), tables, rows)
         return Rejection(lacking, LACKING, unresolvable=True), Rejection(skewed, SKEWED)
 
     def opened_by(self, pod: Pod, tables: Tables, state: CycleState) -> int:
-        """Pods that are spread and nodes that count, as they come, go and change."""
+        """Return the changes of counted pods and nodes that may open a domain."""
         return spread_constraints.opened_by(self._spread(pod, tables, state), tables.fact(MatchingPods))
 
     def scores(self, pod: Pod) -> bool:
-        """Pods with soft constraints, or those that may get some by default."""
+        """Score pods with soft constraints, and pods that may get some by default."""
         return any(each.soft for each in (written(pod.template) if pod.template.spread else self._defaults))
 
     def score_domains(self, pod: Pod, tables: Tables, state: CycleState, feasible: BoolArray) -> Int64Array | None:
-        """Best where the fewest of the pods that are spread are."""
+        """Score nodes best whose domains hold the fewest of the spread pods."""
         spread = self._spread(pod, tables, state)
         return spread_constraints.points(spread, tables, feasible) if spread.soft else None
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """Pods to spread, and whether the pod is one of them; for a pod with constraints, its own or by default."""
+        """For a pod with constraints (its own or default ones): the pods to spread, and whether it is one of them."""
         if not pod.template.spread:
             selector = self._default_selector(pod, tables)
             return (pod.key.namespace, selector, match(selector, pod.labels)) if selector else None
@@ -152,7 +152,7 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
         return pod.key.namespace, *(each.takes(pod.labels) for each in constraints), *own
 
     def _spread(self, pod: Pod, tables: Tables, state: CycleState) -> Spread:
-        """Worked out at the first question."""
+        """Return the spread, computed when it is first needed."""
         spread = state.find(_SPREAD)
         if spread is None:
             by_default = not pod.template.spread
