@@ -188,10 +188,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return {Amount.CARD_UNITS: request.units_per_card, Amount.NODE_UNITS: request.units}
 
     def scores(self, pod: Pod) -> bool:
-        """Score every pod except those without gpu-mem under `spread`.
-
-        Pods without gpu-mem are kept off idle cards, which need the CPU; where pods are spread there is enough.
-        """
+        """Score pods without gpu-mem, too, to keep them off idle cards, which need the CPU; not needed for `spread`."""
         return pod.template.gpu_request is not None or self._node_policy is not PlacementPolicy.SPREAD
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
@@ -262,10 +259,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return self._on_best_card(pod, tables, state, rows).scores
 
     def _on_best_card(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> PlacementEffect:
-        """Return the effect on the best cards.
-
-        Cached for further queries about the same rows or one of them, because the pod usually goes there.
-        """
+        """Effect on the best cards, cached for queries about these rows or one of them: the pod usually goes there."""
         key, version = _placed_key(tables.cards.width), tables.changes.version
         last = state.find(key)
         if last is not None and last[1] == version and (found := last[2].of(last[0], rows)) is not None:
@@ -275,18 +269,14 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return placed
 
     def _policy_of(self, request: GpuRequest) -> PlacementPolicy:
-        """Return the policy for the cards.
-
-        `fragmentation` gives several cards the tightest ones, or it would have to try every combination.
-        """
+        """Return the card policy. For several cards, `fragmentation` takes the tightest ones, not every combination."""
         policy = request.card_policy or self._card_policy
         return PlacementPolicy.BINPACK if policy is PlacementPolicy.FRAGMENTATION and request.cards > 1 else policy
 
     def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
         """Return intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any.
 
-        For a row that was last scored alone, as after a booking, the choice is cached, because the pod usually goes
-        there.
+        For a row that was scored alone last, as after a booking, the choice is cached: the pod usually goes there.
         """
         if only_row(rows) is None:
             return self._choose(pod, tables, state, rows)

@@ -206,7 +206,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
     - `Too many pods`
     - `Insufficient cpu`, `Insufficient memory`, `Insufficient ephemeral-storage`, `Insufficient <resource>`; several at
-    once for one node
+      once for one node
 
     A resource that the node does not list counts as 0. For each counted resource, with the pod on the node,
     `LeastAllocated` scores the free share (0 when over-committed), `MostAllocated` the requested share (at

@@ -71,9 +71,9 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
     namespace of the term's own pod, in its `namespaces`, or in those that its `namespaceSelector` selects (`{}` selects
     all). A node is in the domain that its label `topologyKey` names; without that label it is in none.
 
-    - `node(s) didn't match pod affinity rules`: in one of the domains that the required affinity names there is no pod
-    that matches all its terms, or the node lacks a label. If no pod anywhere matches but the pod itself does, it may be
-    the first.
+    - `node(s) didn't match pod affinity rules`: in one of the domains that the required affinity names there is no
+      pod that matches all its terms, or the node lacks a label. If no pod anywhere matches but the pod itself does, it
+      may be the first.
     - `node(s) didn't match pod anti-affinity rules`: a pod in the domain matches a required anti-affinity term.
     - `node(s) didn't satisfy existing pods anti-affinity rules`: a pod there has such a term, and this pod matches it.
 

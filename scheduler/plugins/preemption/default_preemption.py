@@ -75,7 +75,7 @@ class DefaultPreemption(PostFilterPlugin):
     A pod with `preemptionPolicy: Never`, or whose victims are still terminating, does not preempt.
 
     - `preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful
-    for scheduling.`
+      for scheduling.`
 
     Source: kube-scheduler, framework/preemption/preemption.go, plugins/defaultpreemption/default_preemption.go.
     """
@@ -122,7 +122,7 @@ class DefaultPreemption(PostFilterPlugin):
     def _by_amounts(
         self, pod: Pod, what_if: "WhatIf", rows: RowArray
     ) -> Generator[None, None, tuple[list[list[Candidate]], Counter[str]]]:
-        """Find victims by plain amounts on as many of `rows` as are compared; return why other rows have no victims."""
+        """Find victims by plain amounts on as many of `rows` as are compared; also why some have none."""
         found: list[list[Candidate]] = []
         reasons: Counter[str] = Counter()
         clean, most, looked_at = False, self._compared(what_if), 0

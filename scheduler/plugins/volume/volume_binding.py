@@ -224,13 +224,13 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
 
     - `pod has unbound immediate PersistentVolumeClaims`
     - `waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch"`
-    - `persistentvolumeclaim "data" not found`, `… bound to non-existent persistentvolume "pv"`, `… is being deleted` -
-    `PVC ns/p-scratch was not created for pod ns/p (pod is not owner)`
+    - `persistentvolumeclaim "data" not found`, `… bound to non-existent persistentvolume "pv"`, `… is being deleted`
+    - `PVC ns/p-scratch was not created for pod ns/p (pod is not owner)`
     - `persistentvolume "pv" exceeds a limit of this scheduler: 5000 node affinity terms (at most 64)`
     - `storageclass "fast" exceeds a limit of this scheduler: 5000 topology terms (at most 64)`
     - `node(s) didn't match PersistentVolume's node affinity`
-    - `node(s) didn't find available persistent volumes to bind`; if a claim's selected node is gone, with the claim -
-    `node(s) did not have enough free storage`
+    - `node(s) didn't find available persistent volumes to bind`; if a claim's selected node is gone, with the claim
+    - `node(s) did not have enough free storage`
     - `node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)`
 
     All of them are UnschedulableAndUnresolvable: preemption does not help. Once a node is chosen, the pod reserves the
