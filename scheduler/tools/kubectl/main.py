@@ -1,4 +1,4 @@
-"""`kubectl gpushare`: the commands and their flags. What each command does is in a module of its own."""
+"""`kubectl gpushare`: the commands and their flags. The implementation of each command is in a separate module."""
 
 import asyncio
 import sys
