@@ -129,7 +129,7 @@ def count_reasons(
 def resolvable(valid: BoolArray, rejections: Iterable[tuple[bool, Iterable[Rejection]]]) -> BoolArray:
     """Return bool[nodes]: rows where evictions may make room because the first rejecting rule may change its answer.
 
-    valid: bool[nodes]. rejections: like in `count_reasons`, each group with a flag: the rule reads bookings.
+    valid: bool[nodes]. rejections: as in `count_reasons`, each group with a flag: the rule reads bookings.
     """
     left, found = valid, np.zeros_like(valid)
     for looks_at_bookings, group in rejections:

@@ -92,7 +92,7 @@ class AskedReader:
         self._labels, self._annotations = tuple(sorted(self.labels)), tuple(sorted(self.annotations))
 
     def read(self, wire: objects.PodObject, over_limit: tuple[str, ...] = ()) -> Asked:
-        """Read the requests of a pod. over_limit: like in Asked."""
+        """Read the requests of a pod. over_limit: as in Asked."""
         meta, spec = wire.metadata, wire.spec
         labels, annotations = meta.labels or _EMPTY, meta.annotations or _EMPTY
         kinds = [kind for volume in spec.volumes for kind in volume if kind != "name"]

@@ -110,7 +110,7 @@ class ContactCollector(Collector):
     """Collector of the metrics of a Contact."""
 
     def __init__(self, prefix: str, contact: Contact) -> None:
-        """prefix: like in `contact_series`."""
+        """prefix: as in `contact_series`."""
         self._series = contact_series(prefix)
         self._contact = contact
 

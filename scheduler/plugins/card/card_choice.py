@@ -85,7 +85,7 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
 ) -> RowArray:
     """Return intp[request.cards, rows]: the slots that the policy takes, tightest or emptiest first; ties by slot.
 
-    fits: like in `fitting`. scores: int64[cards, rows] each, with precedence over the policy; higher is better, and the
+    fits: as in `fitting`. scores: int64[cards, rows] each, with precedence over the policy; higher is better, and the
     first counts most. A row with fewer fitting cards than requested gets slots that do not fit.
     """
     free = cards.free[:, rows]

@@ -96,7 +96,7 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
         """Reject nodes without pods that the pod requires, with pods that it excludes, or with pods that exclude it."""
         found: list[Rejection] = []
         for rejected, reason in self._rejected(pod, tables, state, rows):
-            # Like in kube-scheduler, a node counts only under the first reason.
+            # As in kube-scheduler, a node counts only under the first reason.
             for before in found:
                 np.logical_and(rejected, ~before.rejected, out=rejected)
             # Evictions cannot provide a missing pod.

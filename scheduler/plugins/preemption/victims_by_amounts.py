@@ -124,7 +124,7 @@ def promising(
 ) -> tuple[BoolArray, Counter[str]]:
     """Return bool[rows]: enough is available without pods of lower priority; and how many rows lack each amount.
 
-    Arguments like in `by_amounts`, plus rows that `after` has counted.
+    Arguments as in `by_amounts`, plus rows that `after` has counted.
     """
     reasons: Counter[str] = Counter()
     enough = np.ones(len(rows), dtype=np.bool_)

@@ -31,7 +31,7 @@ class Annotating(Cluster, Protocol):
     """Cluster client that may write nodes, unlike the scheduler's."""
 
     async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
-        """Set annotations of a node, like in KubeCluster."""
+        """Set annotations of a node, as in KubeCluster."""
         ...
 
 

@@ -48,7 +48,7 @@ class Evicting(Annotating, Protocol):
     """Cluster client that may evict pods, unlike the scheduler's."""
 
     async def evict_pod(self, pod: PodKey) -> None:
-        """Evict the pod, like in KubeCluster."""
+        """Evict the pod, as in KubeCluster."""
         ...
 
 
@@ -86,7 +86,7 @@ class Planner:
         return of
 
     async def plan(self, of: ClusterView, most_moves: int | None = None, stay: Collection[str] = ()) -> MovePlan:
-        """Make a plan. most_moves: None for the requested number. stay: like in Movable. Raises Unanswerable."""
+        """Make a plan. most_moves: None for the requested number. stay: as in Movable. Raises Unanswerable."""
         most = self._most_moves if most_moves is None else most_moves
         if self._pod is None:
             return plan_for_usual(of.reading, most, self._max_priority or _NO_PRIORITY, stay=stay)

@@ -1,6 +1,6 @@
 """Pods that would have to leave a node so that a pod fits there: the fewest for each node, by plain amounts. Pure.
 
-First, nodes are compared by the columns. Then the pods of the most promising nodes are examined one at a time, like in
+First, nodes are compared by the columns. Then the pods of the most promising nodes are examined one at a time, as in
 preemption (`scheduler.plugins.preemption.victims_by_amounts`), except that all pods are equally important.
 """
 

@@ -280,7 +280,7 @@ def plan_for(
     """Plan to make room for a pod that does not exist yet, or waits.
 
     most_moves: >= 1. max_priority: of a moved pod, None for the priority of the pod. words: earlier sentences. stay:
-    like in Movable.
+    as in Movable.
     """
     if reading.engine.tables.record(pod.key.uid) is not None:
         # If it was read with a node, the query is about another pod like it.
@@ -329,7 +329,7 @@ def bound_already(reading: ClusterSnapshot, pod: Pod) -> MovePlan | None:
 def plan_for_usual(
     reading: ClusterSnapshot, most_moves: int, max_priority: int = 0, *, stay: Collection[str] = ()
 ) -> MovePlan:
-    """Plan to lower fragmentation for the usual requests. most_moves, max_priority, stay: like in `plan_for`."""
+    """Plan to lower fragmentation for the usual requests. most_moves, max_priority, stay: as in `plan_for`."""
     movable = Movable(reading.engine, reading.controllers, max_priority, stay)
     found = lowered(reading.engine, movable, most_moves)
     told = zip(found.moves, found.gains, strict=True)

@@ -260,7 +260,7 @@ def what_if(
     """Place copies one at a time, next to the pods that have a node; waiting pods are ignored.
 
     The copies exist until the last step, so a caller that shares the tables runs all steps at once.
-    replicas: 1 to MOST_REPLICAS. most, tries: like in `judged`, for the copy that does not fit. measures: whether to
+    replicas: 1 to MOST_REPLICAS. most, tries: as in `judged`, for the copy that does not fit. measures: whether to
     measure the remaining memory, which takes tens of milliseconds on a large cluster.
     """
     places: list[NodeAndCards] = []

@@ -78,7 +78,7 @@ class UsedNode(Answer, frozen=True):
 class ClusterUsage(Answer, frozen=True):
     """Usage of the cluster. most_free: of one card, on `most_free_node`. waiting: pods that wait for this scheduler.
 
-    fragmented: like in UsedNode, but rounded only once, so it may differ from the sum over the nodes. largest: units of
+    fragmented: as in UsedNode, but rounded only once, so it may differ from the sum over the nodes. largest: units of
     the largest card, whatever is on it. too_large: waiting pods that request more than that on one card.
     """
 

@@ -30,7 +30,7 @@ def explain(target: Target, files: Sequence[Path], *, namespace: str, name: str,
 
 
 def what_if(target: Target, files: Sequence[Path], *, file: Path, replicas: int, output: str | None) -> None:
-    """Print the answer. files: like in `explain`. Raises Unanswerable."""
+    """Print the answer. files: as in `explain`. Raises Unanswerable."""
     read = within(manifest(file), target.namespace)
 
     async def ask(of: ClusterView) -> WhatIfAnswer:

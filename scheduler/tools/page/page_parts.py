@@ -51,7 +51,7 @@ class SchedulerParts:
 
 
 def page_parts(of: SchedulerParts, access: Guard, leader: LeaderPage | None = None) -> PageParts:
-    """Build the parts. access: decides who may see the page. leader: like in PageSite."""
+    """Build the parts. access: decides who may see the page. leader: as in PageSite."""
     queue = of.engine.queue
     shown = Shown(
         engine=of.engine,

@@ -69,7 +69,7 @@ class AccessMoved(msgspec.Struct, kw_only=True, tag="access", tag_field="t"):
 class Shown:
     """Data for pages. instance: of this process. unit: the name of a memory unit.
 
-    replica: like in Begin. leads, leader, problem: like in Now.
+    replica: as in Begin. leads, leader, problem: as in Now.
     """
 
     engine: Engine

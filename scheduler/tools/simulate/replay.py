@@ -2,7 +2,7 @@
 
     play the next time's steps ─▶ pass them to the engine ─▶ decide until nothing is ready ─▶ the next time ...
 
-A placed pod is bound at once, and the engine is informed like by a watch. The replay ends when no step is left, no
+A placed pod is bound at once, and the engine is informed as if by a watch. The replay ends when no step is left, no
 running pod will finish, and nothing has changed since the last attempt of each waiting pod.
 
 The claims of placed pods are bound to volumes of the cluster file or to new ones:
@@ -158,7 +158,7 @@ def replay(
 def world_after(
     cluster: ClusterFile, built: tuple[Engine, PodReader], *, resources: ResourceNames, unit_mib: int
 ) -> World:
-    """Return the cluster once it is stable; arguments like in `replay`. Budgets have their written status.
+    """Return the cluster once it is stable; arguments as in `replay`. Budgets have their written status.
 
     Raises ConfigurationError for objects that an API server would reject.
     """

@@ -101,7 +101,7 @@ class Summary:
 
     placed: placed pods; `ended` of them have left. median_wait_s, longest_wait_s: from creation to placement, over
     placed pods; 0.0 without any. reasons: of pods that wait or were rejected, most frequent first. other_reasons:
-    number of further ones. free, fragmented: like in Report.
+    number of further ones. free, fragmented: as in Report.
     """
 
     placed: int

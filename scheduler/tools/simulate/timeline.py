@@ -196,7 +196,7 @@ def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> l
 
 
 def in_order(steps: Iterable[Step]) -> list[Step]:
-    """Sort steps by time; ties like in `timeline`, otherwise stable."""
+    """Sort steps by time; ties as in `timeline`, otherwise stable."""
     return sorted(steps, key=lambda step: (step.at_s, isinstance(step, _NODES_AND_FAULTS_FIRST)))
 
 
