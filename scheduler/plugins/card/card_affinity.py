@@ -184,14 +184,14 @@ _TERMS: Final = StateKey[CardTerms]("card_affinity.terms")
 class CardAffinity(PreFilterPlugin, CardFilterPlugin):
     """Rejects cards without a pod that `gpushare/card-affinity` selects, or with one that the anti-affinity selects.
 
-    The annotations `gpushare/card-affinity` and `gpushare/card-anti-affinity` hold a label selector as `kubectl -l`
-    takes it: `app=web,tier in (a, b),!canary`. Pods of the same namespace that hold GPU memory on the card count; a pod
-    whose card is unknown counts on every card of its node. The first pod of a group that shares a card must leave
-    card-affinity out: there is no pod to join yet. The anti-affinity of a running pod does not affect new pods.
+    The annotations `gpushare/card-affinity` and `gpushare/card-anti-affinity` hold a label selector in the syntax of
+    `kubectl -l`: `app=web,tier in (a, b),!canary`. Pods of the same namespace that hold GPU memory on the card count; a
+    pod whose card is unknown counts on every card of its node. The first pod of a group that shares a card must omit
+    card-affinity, because there is no pod to join yet. The anti-affinity of a running pod does not affect new pods.
 
     - `node(s) had too few cards with a pod that gpushare/card-affinity matches`
     - `node(s) had too few cards without a pod that gpushare/card-anti-affinity matches`
-    - `gpushare/card-affinity: "app in web": expected …`, for a selector that cannot be read
+    - `gpushare/card-affinity: "app in web": expected …`, for an invalid selector
     """
 
     name: ClassVar[str] = "CardAffinity"

@@ -76,7 +76,7 @@ _SLOTS: Final[StateKey[tuple[int, int, list[int]]]] = StateKey("gpu_share.slots"
 
 
 class GpuShareArgs(PluginArgs):
-    """A pod's `gpushare/card-policy` and `gpushare/node-policy` win over them."""
+    """Placement policies; a pod's `gpushare/card-policy` and `gpushare/node-policy` override them."""
 
     card_policy: PlacementPolicyName = Field(
         default="binpack",
@@ -91,10 +91,10 @@ class GpuShareArgs(PluginArgs):
 class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     """The only rule for `gpu-mem`, per card and per node: filters, scores and allocates cards by their memory.
 
-    A card can be allocated when it is healthy, not cordoned, not lost and not held by an exclusive pod. It must be of
+    A card can be allocated if it is healthy, not cordoned, not lost and not held by an exclusive pod. It must match
     the models and UUIDs that the pod requests, and no card rule of the profile may reject it. An exclusive pod needs a
-    card that no pod holds. The node's total counts too: allocatable gpu-mem less the requests of live pods that are not
-    on unhealthy cards.
+    card that no pod holds. The node's total counts, too: allocatable gpu-mem minus the requests of live pods that are
+    not on unhealthy cards.
 
     | reason | when | numbers |
     |---|---|---|
@@ -114,12 +114,11 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     `binpack` gives half its points for cards in use and a fifth for a node in use. The rest depends on how full the
     node's usable cards are with the pod; of equally full nodes, the one with less CPU wins. `spread` is the reverse.
     `fragmentation` scores how much of the memory typical pods could have used ([packing](../../docs/packing.md)).
-    Pods without gpu-mem are kept away from nodes with idle cards, which need the CPU: `binpack` scores the booked share
-    of the usable cards, `fragmentation` works as for other pods, `spread` scores nothing.
+    Pods without gpu-mem are kept away from nodes with idle cards, whose future pods need the CPU: `binpack` scores the
+    booked share of the usable cards, `fragmentation` works as for other pods, `spread` scores nothing.
     Within the node, the card scores come first; then the policy picks the tightest card that fits, the emptiest, or the
-    card that typical pods can use least; then the lower slot. A card set chooser of the profile replaces all this. A
-    pod's annotations
-    `gpushare/card-policy` and `gpushare/node-policy` win over the arguments.
+    card that is least useful for typical pods; then the lower slot. A card set chooser of the profile replaces all
+    this. A pod's annotations `gpushare/card-policy` and `gpushare/node-policy` override the arguments.
 
     Writes every allocation annotation of the Binding
     ([protocol](../../docs/develop/protocol.md#what-the-scheduler-writes)).

@@ -31,10 +31,10 @@ class GpuSharersPerCardArgs(PluginArgs):
 
 
 class GpuSharersPerCard(CardFilterPlugin):
-    """Rejects cards that already hold as many pods as may share one.
+    """Rejects cards that already hold the maximum number of pods.
 
     The limit is the node's annotation `gpushare/max-sharers`, otherwise the argument `maxSharers`; without both there
-    is none. Every live pod on a card counts; a pod whose card is unknown counts on every card of its node.
+    is no limit. Every live pod on a card counts; a pod whose card is unknown counts on every card of its node.
 
     - `node(s) had too few cards below the limit of pods per card`
     """

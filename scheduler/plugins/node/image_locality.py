@@ -27,10 +27,10 @@ _FULL: Final = 100
 class ImageLocality(ScorePlugin):
     """Prefers nodes that already have the images of the pod's containers and image volumes.
 
-    Each image counts with its size, times the share of all nodes that have it: an image that few nodes have counts
-    less, so that not all pods go there. The sum is 0 points up to 23 MiB, and 100 from 1000 MiB for each container of
-    the pod. A name without tag or digest stands for `:latest`; names are compared as written. On each node, only the
-    first 512 names count.
+    Each image counts with its size times the share of all nodes that have it. So an image on few nodes counts less, and
+    not all pods go there. The sum is 0 points up to 23 MiB, and 100 points from 1000 MiB for each container of the pod.
+    A name without tag or digest stands for `:latest`; names are compared as written. On each node, only the first 512
+    names count.
     Source: kube-scheduler, plugins/imagelocality/image_locality.go.
     """
 

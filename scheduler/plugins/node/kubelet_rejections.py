@@ -39,7 +39,7 @@ class Because(Detail):
 
 
 class KubeletRejections(PreFilterPlugin, FilterPlugin):
-    """Rejects nodes whose kubelet has rejected such a pod at admission, for a while.
+    """Temporarily rejects nodes whose kubelet has rejected a similar pod at admission.
 
     The kubelet may reject a pod that was bound to its node, with a reason such as `OutOfcpu` or
     `UnexpectedAdmissionError`. The node is then left out for pods with the same controller (or the same name without

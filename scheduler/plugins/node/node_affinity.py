@@ -123,20 +123,21 @@ _PREFERRED: Final[StateKey[Preferred]] = StateKey("node_affinity.preferred")
 class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     """Rejects nodes that do not match the pod's node selector and node affinity; prefers those it prefers.
 
-    A node matches when it has all of `nodeSelector` and matches one of the terms of
-    `requiredDuringSchedulingIgnoredDuringExecution`; the weights of the preferred terms that match are its score.
+    A node matches if it has all labels of `nodeSelector` and matches one of the terms of
+    `requiredDuringSchedulingIgnoredDuringExecution`. Its score is the sum of the weights of the matching preferred
+    terms.
 
     - `node(s) didn't match Pod's node affinity/selector`
     - `pod affinity terms conflict`, for every node: every term asks for several values of `metadata.name` at once
 
-    In a term all `matchExpressions` (`In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`) and all `matchFields`
-    (`metadata.name` `In` or `NotIn` one value) must be met. `NotIn` and `DoesNotExist` also take nodes that lack
-    the key; `Gt` and `Lt` take no value that is not an integer. A term that is empty or not valid (`Gt` with a
-    text) matches no node; no terms at all match no node. An invalid preferred term is ignored, where kube-scheduler
-    ends the attempt with an error. Nodes that a term excludes by name are counted under this rule's
-    reason, where kube-scheduler writes `node(s) didn't satisfy plugin(s) [NodeAffinity]`.
-    The argument `addedAffinity` is added to the affinity of every pod of the profile; nodes that its required terms
-    exclude are counted under `node(s) didn't match scheduler-enforced node affinity`.
+    In a term, all `matchExpressions` (`In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`) and all `matchFields`
+    (`metadata.name` `In` or `NotIn` one value) must be met. `NotIn` and `DoesNotExist` also accept nodes that lack the
+    key; `Gt` and `Lt` accept only integers. A term that is empty or invalid (such as `Gt` with a text) matches no node,
+    and neither does an empty list of terms. An invalid preferred term is ignored; kube-scheduler ends the attempt with
+    an error. Nodes that a term excludes by name are counted under this rule's reason; kube-scheduler writes
+    `node(s) didn't satisfy plugin(s) [NodeAffinity]`. The argument `addedAffinity` is added to the affinity of every
+    pod of the profile; nodes that its required terms exclude are counted under
+    `node(s) didn't match scheduler-enforced node affinity`.
     Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go.
     """
 

@@ -63,10 +63,10 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs):
 
 
 class NodeResourcesBalancedAllocation(ScorePlugin):
-    """Prefers nodes on which the pod makes the used shares of cpu and memory more alike.
+    """Prefers nodes on which the pod evens out the used shares of cpu and memory.
 
-    A node's balance is 100 points less the standard deviation of the requested shares of its resources, in percent,
-    each at most 1. The score is 75 points, and half a point more or less for each point by which the pod betters or
+    A node's balance is 100 points minus the standard deviation of the requested shares of its resources, in percent,
+    each at most 1. The score is 75 points, plus or minus half a point for each point by which the pod improves or
     worsens the balance: 50 to 100. Resources that the node lacks do not count, and extended resources count only if the
     pod requests them. A pod that requests none of the resources is not scored. A pod with gpu-mem is scored only with
     `scoreGpuPods`.

@@ -83,7 +83,7 @@ class UtilizationShapePoint(PluginArgs):
 
 
 class RequestedToCapacityRatio(PluginArgs):
-    """A line of one's own."""
+    """User-defined line from utilization to score."""
 
     shape: tuple[UtilizationShapePoint, ...] = Field(
         min_length=1, description="Points of the line, `utilization` rising; level before the first and after the last."
@@ -99,7 +99,7 @@ class RequestedToCapacityRatio(PluginArgs):
 
 
 class ScoringStrategy(PluginArgs):
-    """How nodes are ranked."""
+    """Strategy for ranking nodes."""
 
     type: Strategy = Field(
         default="LeastAllocated",
@@ -209,12 +209,12 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
       once for one node
 
     A resource that the node does not list counts as 0. For each counted resource, with the pod on the node,
-    `LeastAllocated` scores the free share (0 when over-committed), `MostAllocated` the requested share (at
-    most 100 points), `RequestedToCapacityRatio` the value of its `shape` at the requested share; the score is their
-    weighted mean, in whole points. cpu and memory count 100m and 200 MiB for a container that requests none; an
-    extended resource counts only for pods that request it. Resources that the node lacks, or that get 0 points from
-    `RequestedToCapacityRatio`, do not count. Pods with gpu-mem are scored only with `scoreGpuPods`: large pods need the
-    cards of the emptiest nodes.
+    `LeastAllocated` scores the free share (0 if over-committed), `MostAllocated` the requested share (at most 100
+    points), and `RequestedToCapacityRatio` the value of its `shape` at the requested share. The score is their weighted
+    mean, in whole points. A container that requests no cpu or memory counts as 100m or 200 MiB; an extended resource
+    counts only for pods that request it. Resources that the node lacks, or that get 0 points from
+    `RequestedToCapacityRatio`, do not count. Pods with gpu-mem are scored only with `scoreGpuPods`, because large pods
+    need the cards of the emptiest nodes.
     Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest), least_allocated.go, most_allocated.go,
     requested_to_capacity_ratio.go.
     """

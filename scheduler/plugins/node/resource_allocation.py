@@ -1,9 +1,10 @@
 """Points for the allocated share of a node's resources with the pod on it; NodeResourcesFit ranks nodes by them.
 
-A resource gives 0..100 whole points. The counted resources give their weighted mean, rounded as in kube-scheduler.
-Each way of giving points exists twice: for one row with Python's numbers, and for many rows with arrays. The usual
-query is about one changed row, for which arrays cost several times as much. Source: kube-scheduler,
-plugins/noderesources: resource_allocation.go, least_allocated.go, most_allocated.go, requested_to_capacity_ratio.go.
+A resource gives 0..100 whole points. The counted resources give their weighted mean, rounded as in kube-scheduler. Each
+way of giving points exists twice: for one row with Python's numbers, and for many rows with arrays. The usual query is
+about one changed row, for which arrays cost several times as much.
+Source: kube-scheduler, plugins/noderesources: resource_allocation.go, least_allocated.go, most_allocated.go,
+requested_to_capacity_ratio.go.
 """
 
 import re

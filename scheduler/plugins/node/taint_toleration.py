@@ -41,10 +41,10 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
     - `node(s) had untolerated taint(s)`
 
-    A toleration matches a taint when its effect is equal or empty, its key is equal or empty, and the operator is
-    `Exists`, or `Equal` (also when left out) with equal values. `Lt` and `Gt` tolerate
-    nothing: they are behind a Kubernetes feature gate that is off by default. The raw score is the count of
-    untolerated soft taints, reversed by the maximum. Each distinct set of taints is evaluated once per class of pods.
+    A toleration matches a taint if its effect is equal or empty, its key is equal or empty, and the operator is
+    `Exists`, or `Equal` (also the default) with equal values. `Lt` and `Gt` tolerate nothing: they are behind a
+    Kubernetes feature gate that is off by default. The raw score is the number of untolerated soft taints, reversed by
+    the maximum. Each distinct set of taints is evaluated once per class of pods.
     Source: kube-scheduler, plugins/tainttoleration/taint_toleration.go; k8s.io/api/core/v1/toleration.go,
     ToleratesTaint.
     """

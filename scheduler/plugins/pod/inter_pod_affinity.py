@@ -67,9 +67,10 @@ class InterPodAffinityArgs(PluginArgs):
 class InterPodAffinity(FilterPlugin, DomainScorePlugin):
     """Rejects nodes by the **required** affinity and anti-affinity of pods; prefers nodes by the **preferred**.
 
-    A term covers pods whose labels match its `labelSelector` (`{}` matches all, a missing one none). They are in the
-    namespace of the term's own pod, in its `namespaces`, or in those that its `namespaceSelector` selects (`{}` selects
-    all). A node is in the domain that its label `topologyKey` names; without that label it is in none.
+    A term covers pods whose labels match its `labelSelector` (`{}` matches all, a missing selector matches none). They
+    are in the namespace of the term's own pod, in its `namespaces`, or in those that its `namespaceSelector` selects
+    (`{}` selects all). The value of the label `topologyKey` names a node's domain; a node without that label is in no
+    domain.
 
     - `node(s) didn't match pod affinity rules`: in one of the domains that the required affinity names there is no
       pod that matches all its terms, or the node lacks a label. If no pod anywhere matches but the pod itself does, it
@@ -77,11 +78,11 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
     - `node(s) didn't match pod anti-affinity rules`: a pod in the domain matches a required anti-affinity term.
     - `node(s) didn't satisfy existing pods anti-affinity rules`: a pod there has such a term, and this pod matches it.
 
-    A node's score sums the weights of the preferred terms that match, of the pod and of pods in the domain
-    (anti-affinity subtracted), scaled between the lowest and the highest of the feasible nodes. Each running pod with a
-    required affinity to this pod adds `hardPodAffinityWeight`. A pod with a term affects its whole domain, so the rule
-    runs on all nodes at every decision. `matchLabelKeys` and `mismatchLabelKeys`
-    are in the selector already: the API server puts them there.
+    A node's score is the sum of the weights of the preferred terms that match, both of the pod and of pods in the
+    domain (anti-affinity is subtracted), scaled between the lowest and the highest of the feasible nodes. Each running
+    pod with a required affinity to this pod adds `hardPodAffinityWeight`. A pod with a term affects its whole domain,
+    so the rule runs on all nodes at every decision. The API server has already merged `matchLabelKeys` and
+    `mismatchLabelKeys` into the selector.
     Source: kube-scheduler, plugins/interpodaffinity.
     """
 

@@ -51,7 +51,7 @@ _SYSTEM: Final = tuple(
 
 
 class DefaultConstraint(Section):
-    """A constraint for pods without their own; their Services and controller define the pods to spread."""
+    """Constraint for pods without their own; their Services and controller define the pods to spread."""
 
     max_skew: int = Field(ge=1, le=2**31 - 1, description="As in a pod.")
     topology_key: str = Field(min_length=1, max_length=317, description="As in a pod.")
@@ -84,11 +84,11 @@ class PodTopologySpreadArgs(PluginArgs):
 
 
 class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
-    """Rejects nodes in domains that would have too many of the pods that are spread; prefers those with few.
+    """Rejects nodes in domains that would get too many of the spread pods; prefers nodes in domains with few.
 
-    A constraint spreads the pods of the namespace that its `labelSelector` matches (and, of `matchLabelKeys`, those
-    with the pod's own values) over the domains that the label `topologyKey` of nodes names. Pods that terminate do not
-    count.
+    A constraint spreads the pods of the namespace that its `labelSelector` matches over the domains that the node label
+    `topologyKey` names. With `matchLabelKeys`, only pods with the pod's own values of these labels count. Terminating
+    pods do not count.
 
     - `node(s) didn't match pod topology spread constraints`: with `DoNotSchedule`, the pod would make the domain of the
       node exceed the domain with the fewest by more than `maxSkew`
@@ -96,9 +96,9 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
 
     A node counts if it has the keys of all constraints, the pod's node selector and affinity allow it
     (`nodeAffinityPolicy`, `Honor` by default) and the pod tolerates its taints (`nodeTaintsPolicy`, `Ignore` by
-    default). With fewer domains than `minDomains` the minimum is 0. `ScheduleAnyway` rejects nothing: feasible nodes
-    with the fewest such pods in their domains are best, a node with none of the keys gets no points. A missing selector
-    matches no pods; an empty one counts none, as in kube-scheduler.
+    default). With fewer domains than `minDomains`, the minimum is 0. `ScheduleAnyway` rejects nothing: feasible nodes
+    with the fewest such pods in their domains are best, and a node without any of the keys gets no points. A missing
+    selector matches no pods; an empty one counts none, as in kube-scheduler.
 
     A pod without constraints gets those of `defaultingType`: it is spread with the pods that its Services and its
     ReplicaSet, StatefulSet or ReplicationController select. A pod that nothing selects is not spread. Every pod affects

@@ -69,8 +69,8 @@ class DefaultPreemption(PostFilterPlugin):
     and the longest running first. Pods that cannot be put back are the victims. For a pod with GPU memory, the trial
     runs for each card, or for each of the cheapest sets of the requested number of cards, because memory freed on other
     cards does not help. The node is chosen by its victims: fewest protected by budgets, lowest highest priority, lowest
-    sum of priorities, fewest victims, latest start of the most important one; then by fewest nominations of other pods,
-    and by name.
+    sum of priorities, fewest victims, latest start of the most important victim; then by fewest nominations of other
+    pods, and by name.
 
     A pod with `preemptionPolicy: Never`, or whose victims are still terminating, does not preempt.
 

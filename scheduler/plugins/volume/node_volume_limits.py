@@ -1,9 +1,9 @@
 """NodeVolumeLimits: a node attaches a limited number of volumes per CSI driver.
 
 AttachedVolumes counts the attached volumes per CSI driver and node, and keeps the nodes' limits. A volume counts once
-for a node, however many pods use it, and also if only the API server shows it as attached. A claim's driver changes
-when the claim gets its volume. For updates of facts, see `fact`. Source: kube-scheduler,
-plugins/nodevolumelimits/csi.go.
+for a node, however many pods use it, even if only the API server shows it as attached. A claim's driver changes
+when the claim gets its volume. For updates of facts, see `fact`.
+Source: kube-scheduler, plugins/nodevolumelimits/csi.go.
 """
 
 from collections import Counter
@@ -206,8 +206,8 @@ REASON: Final = "node(s) exceed max volume count"
 class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     """Rejects nodes that would exceed their limit of attached volumes of a CSI driver.
 
-    The limit is `allocatable.count` of the driver in the node's CSINode; without one there is none. The count has each
-    volume of the claims of the node's pods once, in-tree disks of a kind that a CSI driver has taken over, and other
+    The limit is `allocatable.count` of the driver in the node's CSINode; without it there is no limit. These count once
+    each: volumes of the claims of the node's pods, in-tree disks of a kind that a CSI driver has taken over, and other
     volumes in VolumeAttachments. A claim without a volume counts for its class's driver.
 
     - `node(s) exceed max volume count`

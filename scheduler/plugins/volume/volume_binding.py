@@ -204,7 +204,7 @@ _LONGEST_NODE: Final = 64
 
 
 class VolumeBindingArgs(PluginArgs):
-    """How long a pod with a node waits for its volumes."""
+    """Time limit for the volumes of a pod with a node."""
 
     bind_timeout_seconds: int = Field(
         default=600,
@@ -233,13 +233,13 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     - `node(s) did not have enough free storage`
     - `node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)`
 
-    All of them are UnschedulableAndUnresolvable: preemption does not help. Once a node is chosen, the pod reserves the
-    volumes. Before the Binding, the scheduler writes `spec.claimRef` of each free volume, or
+    All of them are UnschedulableAndUnresolvable, so preemption does not help. Once a node is chosen, the pod reserves
+    the volumes. Before the Binding, the scheduler writes `spec.claimRef` of each free volume, or
     `volume.kubernetes.io/selected-node` of each claim whose volume the class will create, and waits until all claims
-    are bound. A volume reserved for the claim, and ties between volumes of a size, are decided by name, where
-    kube-scheduler takes any.
+    are bound. Between several volumes reserved for the claim, and between volumes of one size, the name decides;
+    kube-scheduler takes any of them.
     `StorageCapacityScoring` is off by default in 1.36, and not supported. Volumes of in-tree plugins are evaluated by
-    their own labels and node affinity; kube-scheduler translates them where CSINode says so.
+    their own labels and node affinity; kube-scheduler translates them if CSINode says so.
     Source: kube-scheduler, plugins/volumebinding.
     """
 

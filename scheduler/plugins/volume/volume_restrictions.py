@@ -29,11 +29,10 @@ ONE_POD_CONFLICT: Final = (
 
 
 class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
-    """Rejects nodes where a pod has a disk that the pod must not share, and all nodes while another pod uses its claim.
+    """Rejects nodes on which another pod uses a disk that cannot be shared; all nodes while another pod uses its claim.
 
-    Two pods of a node share a `gcePersistentDisk`, `iscsi` or `rbd` disk only if both read it, an
-    `awsElasticBlockStore` disk never. A claim with the access mode `ReadWriteOncePod` is used by one pod of the
-    cluster.
+    Two pods on a node may share a `gcePersistentDisk`, `iscsi` or `rbd` disk only if both read it; they may never share
+    an `awsElasticBlockStore` disk. Only one pod of the cluster may use a claim with the access mode `ReadWriteOncePod`.
 
     - `node(s) had no available disk`
     - `node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod`

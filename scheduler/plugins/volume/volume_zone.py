@@ -27,13 +27,13 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
     """Rejects nodes outside the zones and regions that the labels of the pod's bound volumes name.
 
     The labels are `topology.kubernetes.io/zone` and `…/region`, and the older `failure-domain.beta.kubernetes.io/…`; a
-    label may name several zones, `a__b`. A node that has none of these labels takes every volume. Generic ephemeral
+    label may name several zones, `a__b`. A node without these labels accepts every volume. Generic ephemeral
     volumes are ignored, as in kube-scheduler.
 
     - `node(s) had no available volume zone`
     - `persistentvolume "pv" not found`
 
-    Both are UnschedulableAndUnresolvable: no preemption helps.
+    Both are UnschedulableAndUnresolvable, so preemption does not help.
     Source: kube-scheduler, plugins/volumezone/volume_zone.go.
     """
 

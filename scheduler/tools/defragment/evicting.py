@@ -1,4 +1,4 @@
-"""`defragment apply`: the moves of a plan, one at a time, as long as each has its intended effect.
+"""`defragment apply`: makes the moves of a plan, one at a time, as long as each has its intended effect.
 
     plan ─▶ cordon the cards to be kept free ─▶ evict ─▶ wait: pod deleted, successor bound ─▶ read and plan again
               ▲                                                                                        │

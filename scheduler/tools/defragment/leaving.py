@@ -29,7 +29,7 @@ from scheduler.tools.defragment.movable import Movable
 # Sets of pods to examine: for all nodes together, and for one node with many.
 MOST_SETS: Final = 256
 _SETS_OF_NODE: Final = 4
-# Besides the best set, others with at most one pod more are tried, up to this size.
+# Besides the best set, others with at most one more pod are tried, up to this size.
 _MOST_LEAVING: Final = 3
 _MOST_COMPARED: Final = 12
 

@@ -1,17 +1,17 @@
-"""The plan of `defragment`: for one pod, or for pods as they usually come. Pure.
+"""Plan of `defragment`, for one pod or for typical pods. Pure.
 
-The fewest moves that make room for one pod.
+For one pod, the plan has the fewest moves that make room for it:
 
     for each node, pods that would have to leave ──▶ the pod is put there ──▶ each of those is placed elsewhere
          (the fewest first, `leaving`)             so that its room is kept     by the profile's filters and scores
 
-If one of them finds no place, others may leave for it: a chain of at most `_LONGEST_CHAIN` moves. The work is bounded:
-in the number of nodes examined pod by pod, of sets of pods, and of placements (MOST_TRIES). So a plan may not be the
-shortest, and an existing one may not be found.
+If one of these pods finds no node, others may leave for it: a chain of at most `_LONGEST_CHAIN` moves. The number of
+nodes examined pod by pod, of sets of pods, and of placements (MOST_TRIES) is limited. So the plan may not be the
+shortest, and may be missed.
 
-Moves that lower the cluster's fragmentation, one at a time: always the best of those compared.
-Compared are pods of the nodes with most memory that typical pods cannot use. For a move, only two nodes are measured
-again: the pod's node, and the one where the profile would place it.
+For typical pods, the plan has moves that lower the cluster's fragmentation, one at a time, each the best of those
+compared. The compared pods are on the nodes with the most memory that typical pods cannot use. For a move, only two
+nodes are measured again: the pod's node, and the node where the profile would place it.
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -1,10 +1,10 @@
-"""`gpushare-scheduler demo`: the real scheduler on a cluster in memory, to watch.
+"""`gpushare-scheduler demo`: shows the real scheduler on a cluster in memory.
 
     player ───▶ World ─watch─▶ SchedulerService ─bind─▶ World ─▶ checker
        ▲                                                           │
        └────────────── started pods ◀──────────────────────────────┘
 
-The demo's clock stops while the scheduler works, so that every speed gives the same result.
+The demo's clock stops while the scheduler works, so every speed gives the same result.
 """
 
 import asyncio

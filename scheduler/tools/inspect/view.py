@@ -1,14 +1,15 @@
-"""Nodes and pods -> the units that each pod holds on each card, as the legacy inspect counts them. Pure.
+"""Units that each pod holds on each card, counted from nodes and pods like the legacy inspect does. Pure.
 
-Which nodes and pods count: docs/develop/protocol.md, "The output of kubectl inspect gpushare". A pod that requests no
-GPU memory is not shown. Beyond the legacy command:
-- A node with an inventory (`gpushare/inventory`) shows each card with its own total, so that cards of 16 and 80 units
-  differ. On equal, healthy cards this is the legacy figure, the node's allocatable units divided by the number
-  of cards; the legacy command spreads what an unhealthy card takes from allocatable over all of them.
-- There, the UUID in `gpushare/cards` says which card an index meant: indexes change when the driver renumbers.
+docs/develop/protocol.md, "The output of kubectl inspect gpushare", describes which nodes and pods count. A pod that
+requests no GPU memory is not shown. Differences from the legacy command:
+- A node with an inventory (`gpushare/inventory`) shows each card with its own total, so cards of 16 and 80 units
+  differ. On equal, healthy cards this is the legacy figure: the node's allocatable units divided by the number of
+  cards. If a card is unhealthy, the legacy command spreads the missing units over all cards.
+- On such a node, the UUID in `gpushare/cards` shows which card an index meant, because indexes change when the driver
+  renumbers the cards.
 - Units on a card that the node does not have are pending; the legacy command leaves them out of the node's sum.
-- A node with pods that hold units is always shown, with the reason why its cards cannot be used; so is one with an
-  inventory. The legacy command shows neither while nothing is allocatable.
+- A node with an inventory, or with pods that hold units, is always shown, with the reason why its cards cannot be used.
+  The legacy command shows neither while nothing is allocatable.
 """
 
 from collections.abc import Iterable, Mapping

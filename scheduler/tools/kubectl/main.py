@@ -211,7 +211,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> No
 
 
 def main() -> None:
-    """The console script `kubectl-gpushare`."""
+    """Run the console script `kubectl-gpushare`."""
     from scheduler.process.logs import configure_for_commands  # noqa: PLC0415 - as above
 
     configure_for_commands()

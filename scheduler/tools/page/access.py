@@ -153,7 +153,7 @@ class _Reviews:
 
 
 class Access(Guard):
-    """Viewers by their tokens; see the module."""
+    """Viewers by their tokens, decided by the API server."""
 
     def __init__(self, reviewer: Reviewer, now_s: Callable[[], float]) -> None:
         """now_s: monotonic."""

@@ -1,4 +1,4 @@
-"""`gpushare-scheduler simulate`: one run or many, and the answer."""
+"""`gpushare-scheduler simulate`: simulates one run or many, and prints the answer."""
 
 import os
 import re

@@ -154,7 +154,7 @@ class PodComes:
 
 @dataclass(frozen=True, slots=True)
 class NodeIs:
-    """A node exists with these values, new or changed. event: log line."""
+    """A node is created or changed. event: log line."""
 
     at_s: float
     node: Node
