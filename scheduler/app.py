@@ -158,7 +158,7 @@ async def _serve(
     finally:
         await server.cleanup()
     if lost:
-        # Same as kube-scheduler: the new leader finds out what is in flight.
+        # As in kube-scheduler, exit at once: the new leader finds out what is in flight.
         log.error("leader.lost", reason=lost)
         raise SystemExit(1)
 

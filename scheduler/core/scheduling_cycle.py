@@ -42,8 +42,8 @@ class PermitWait:
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Node and cards of a pod: assumed in the tables, not yet bound.
 
-    annotations: for the Binding. permit_waits: Permit plugins that must allow the pod first. volumes: plan
-    for its claims, carried out before the bind. pre_bind: plugins to call in order.
+    annotations: for the Binding. permit_waits: Permit plugins that must allow the pod first. volumes: plan for
+    its claims, carried out before the bind. pre_bind: plugins to call in order.
     """
 
     pod: Pod

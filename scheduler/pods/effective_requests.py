@@ -148,7 +148,7 @@ def _in_order(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> It
 
 
 def _by_container(pod: PodObject) -> Callable[[Container], Amounts]:
-    """Return a function for the amounts of a container, including its in-place resize."""
+    """Return a function that gives the amounts of a container, including its in-place resize."""
     spec, status = pod.spec, pod.status
     if not (status.container_statuses or status.init_container_statuses):
         return lambda container: amounts(_requests(container.resources))

@@ -38,7 +38,7 @@ def expect(holds: bool, message: str) -> None:  # noqa: FBT001 - reads like an a
         raise TransitionError(message)
 
 
-# 1,024 templates of the usual size without a known pod. A key is as long as the data it stands for, or a digest.
+# Room for 1,024 templates of the usual size. A key is the data that it stands for, or its digest if that is long.
 _LONGEST_KEY: Final = 4096
 _KEPT_BYTES: Final = 1024 * _LONGEST_KEY
 _DIGEST: Final = 32

@@ -27,7 +27,7 @@ def printable(lines: Iterable[str]) -> str:
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
-    """Align cells in columns, the head first, without trailing blanks. right: columns that are aligned to the right."""
+    """Align cells in columns, with `head` as the first line and no trailing blanks. right: columns to align right."""
     lines = [tuple(head), *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:

@@ -158,7 +158,7 @@ def _best_cards_of(
     np.not_equal(row[1:], row[:-1], out=begins[1:])
     best = np.maximum.reduceat(steps, begins.nonzero()[0]) if len(row) else steps
     slots = np.zeros(len(rows), dtype=np.intp)
-    # Among equally good ones, the first is written last.
+    # On ties, the first one is written last, so it wins.
     (good,) = (steps == best[begins.cumsum() - 1]).nonzero()
     slots[row[good[::-1]]] = slot[good[::-1]]
     return _score(best), slots

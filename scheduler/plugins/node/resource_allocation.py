@@ -83,7 +83,7 @@ MOST_ALLOCATED: Final = Scale(most_allocated, _most_allocated_over)
 
 
 def by_utilization(shape: Sequence[tuple[int, int]]) -> Scale:
-    """Return the points of RequestedToCapacityRatio. shape: (utilization in percent, points), utilization rising."""
+    """Return the scale of RequestedToCapacityRatio. shape: (utilization in percent, points), utilization rising."""
     points = tuple(_on_line(shape, utilization) for utilization in range(FULL + 1))
     column: Int64Array = np.array(points, dtype=np.int64)
 

@@ -71,7 +71,7 @@ class Spread:
 
     required, untolerated: the pod's node requirements and untolerated taints, for the constraints that honor them;
     required is None for all nodes. by_default: the constraints are not the pod's own. partial: a node that lacks a key
-    still counts for the other constraints, like with kube-scheduler's own defaults.
+    still counts for the other constraints, as with kube-scheduler's own defaults.
     """
 
     hard: tuple[Constraint, ...]

@@ -92,7 +92,7 @@ def _least_missing_first(what_if: "WhatIf", rows: RowArray, expired: Reserved) -
 
 
 def _on(what_if: "WhatIf", row: int, gpu_mem: str, expired: Reserved) -> Candidate | None:
-    """Return the cards of a node, or the node, that the rules accept once pods have left; None if there are none."""
+    """Return the node and its cards if the rules accept them once pods have left; otherwise None."""
     pod, tables = what_if.pod, what_if.tables
     leaving = lower(pod, tables, row)
     for candidate in _cheapest_first(what_if, row, gpu_mem, expired):

@@ -138,7 +138,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         return over
 
     def _use(self, volume: Attachable, row: int, pods: int) -> None:
-        """Change the number of the row's pods that have the volume attached by `pods`."""
+        """Add `pods`, which may be negative, to the number of the row's pods that use the volume."""
         rows = self._uses.setdefault(volume, Counter())
         before = rows[row]
         rows[row] += pods

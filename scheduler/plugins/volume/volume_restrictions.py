@@ -47,7 +47,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
     depends: ClassVar[Change] = Change.PODS | Change.VOLUMES
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """Return the pod's disks, its missing claims, and whether a claim for one pod only is in use."""
+        """Return the pod's disks, its missing claim, and whether one of its ReadWriteOncePod claims is in use."""
         if not (pod.volumes.claims or pod.volumes.disks):
             return None
         return (pod.volumes.disks, tables.volumes.of_pod(pod).missing, self._in_use(pod, tables))

@@ -22,7 +22,7 @@ from scheduler.tools.explain.held import NONE
 USED: Final = "gpushare_device_plugin_container_memory_used_bytes"
 _MIB: Final = 1 << 20
 _ANSWER_S: Final = 3.0
-# For all of them together: plugins that do not answer would each take the time above, a few at a time.
+# For all plugins together: without it, each one that does not answer would take the time above, a few at a time.
 _ALL_ANSWERS_S: Final = 10.0
 _AT_A_TIME: Final = 16
 

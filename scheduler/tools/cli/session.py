@@ -64,7 +64,7 @@ async def session(target: Target, patience: Patience = LISTS) -> AsyncIterator[C
 
 
 def connected_to(target: Target, patience: Patience = LISTS) -> contextlib.AbstractAsyncContextManager[KubeCluster]:
-    """Connect only a client, for a command that needs no configuration. Exits if the configuration has mistakes."""
+    """Connect a client without reading the cluster's configuration. Exits if the configuration file has mistakes."""
     return _opened(target, configured(target.program, target.config, target.flags), patience)
 
 

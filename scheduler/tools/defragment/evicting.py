@@ -213,7 +213,7 @@ class Rebalancing:
 
 @contextlib.contextmanager
 def _stopped_by(*signals: signal.Signals) -> Iterator[None]:
-    """Let a signal, such as the one for a closed terminal, interrupt the program after the kept cards are released.
+    """Let signals (also a closed terminal's) interrupt the program, so that kept cards are released first.
 
     Raises SystemExit then, with the shell's code for the signal.
     """

@@ -81,7 +81,7 @@ class _Search:
         self._moves: list[Moved] = []
 
     def try_all(self, pod: Pod, chain: int) -> None:
-        """Try every set of leaving pods that takes fewer moves. chain: see `_LONGEST_CHAIN`."""
+        """Try every set of leaving pods that may lead to fewer moves. chain: see `_LONGEST_CHAIN`."""
         for found in leaving(self._engine, self._movable, pod, MOST_NODES)[:MOST_SETS]:
             # A chain has at least one more move than leaving pods.
             if len(found.records) + bool(chain) > self._most or self._tries >= MOST_TRIES:

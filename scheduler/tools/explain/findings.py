@@ -1,7 +1,7 @@
 """Findings of `kubectl gpushare audit` and `doctor`, with their remedies. Pure.
 
-`kubectl gpushare audit` finds problems of pods' allocations on every node of a filled engine: by the same count as the
-scheduler's own ledger audit (`scheduler/state/audit.py`), and including problems that it cannot repair.
+`kubectl gpushare audit` finds problems of pods' allocations on every node of a filled engine. It counts like the
+scheduler's own ledger audit (`scheduler/state/audit.py`), and also finds problems that the ledger audit cannot repair.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

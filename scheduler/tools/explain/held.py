@@ -99,7 +99,7 @@ def pods_by(found: HoldingPods, key: str) -> HoldingPods:
 
 
 def pod_lines(found: HoldingPods, *, wide: bool = False, namespaces: bool = False) -> Iterator[Line]:
-    """Yield a head, and a line for each pod. namespaces: whether to show their column."""
+    """Yield a header, and a line for each pod. namespaces: whether to show their column."""
     head = (*(("NAMESPACE",) if namespaces else ()), *_HEAD, *(_WIDE if wide else ()))
     rows = [_row(pod, found.unit_mib, wide=wide, namespaces=namespaces) for pod in found.pods]
     tones = [Tone.BAD if pod.state == "unknown card" else _tone(pod, found.unit_mib) for pod in found.pods]

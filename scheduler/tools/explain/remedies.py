@@ -101,7 +101,7 @@ _QUESTIONS: Final = 8
 
 
 def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> Generator[None, None, ExplainedNode]:
-    """Add the pods that would have to leave, and a remedy in a sentence, to the node."""
+    """Return the node with the pods that would have to leave, and with a remedy in a sentence."""
     if not node.rules:
         return node
     too_many = 0 < reading.most_leaving < len(reading.engine.tables.records_on(node.name))

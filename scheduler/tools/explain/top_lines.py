@@ -37,7 +37,7 @@ _CARDS: Final = ("NODE", "CARD", "MODEL", "UNITS", "REQUESTED", "FREE", "PODS", 
 
 
 def node_lines(found: Top, *, wide: bool = False) -> Iterator[Line]:
-    """Yield a head, and a line for each node."""
+    """Yield a header, and a line for each node."""
     *numbers, last = _NODES
     head = (*numbers, *(("MODELS",) if wide else ()), last)
     rows = [
@@ -62,7 +62,7 @@ def _problems(node: UsedNode) -> Iterator[str]:
 
 
 def card_lines(found: Top, *, wide: bool = False) -> Iterator[Line]:
-    """Yield a head, and a line for each card."""
+    """Yield a header, and a line for each card."""
     problems = {node.node: node.problem for node in found.nodes}
     head = (*_CARDS, *(("HELD-BY",) if wide else ()))
     rows = [

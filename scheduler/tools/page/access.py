@@ -149,7 +149,7 @@ class _Reviews:
         """Note the end of a review."""
         del self.asking[digest]
         if not done.cancelled():
-            done.exception()  # retrieved here, because possibly no caller is waiting
+            done.exception()  # retrieved here, because there may be no caller waiting
 
 
 class Access(Guard):
