@@ -74,7 +74,7 @@ BUILD: Final = Series(
     says="Which build of gpushare-scheduler this is.",
     labels=(Label("version", "1"), Label("commit", "1"), Label("python", "1")),
 )
-"""Of both programs; `build_info` shows it."""
+"""Shared by both programs; `build_info` shows it."""
 
 
 def new_registry() -> CollectorRegistry:
