@@ -1,4 +1,4 @@
-"""The composition root: the only file that builds the concrete parts and starts them."""
+"""Composition root: the only module that builds the concrete parts and starts them."""
 
 import asyncio
 import contextlib
@@ -44,10 +44,10 @@ from scheduler.tools.page.page_parts import SchedulerParts, leader_name, replica
 from scheduler.tools.page.serving import page_served
 
 log = structlog.get_logger()
-# In addition to the binds: watches, reads, requests about volumes, the recorder's senders, and reviews for the page.
+# Besides the binds: watches, reads, volume requests, the senders of the recorder, and reviews for the page.
 _OTHER_CONNECTIONS = 52
 _RIGHTS_CHECK_EVERY_S = 60.0
-# Twice this fits into the 30 s that Kubernetes gives a pod to terminate.
+# Twice this time fits into the 30 s that Kubernetes gives a pod to terminate.
 _STOP_TIMEOUT_S = 10.0
 
 
@@ -68,7 +68,7 @@ async def run(configuration: SchedulerConfiguration, environment: Mapping[str, s
 
 
 def _leadership(election: LeaderElectionSection, cluster: Cluster, rng: random.Random) -> Leadership | None:
-    """None without leader election."""
+    """Return the leader election; None if it is disabled."""
     if not election.leader_elect:
         return None
     timing = Timing(
@@ -76,14 +76,14 @@ def _leadership(election: LeaderElectionSection, cluster: Cluster, rng: random.R
         renew_deadline_s=election.renew_deadline_s,
         retry_period_s=election.retry_period_s,
     )
-    # In a container the host name is the pod's; a restarted process there is another replica.
+    # In a container the host name is the pod's name; a restarted process there counts as another replica.
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     lease = LeaderElection(election.resource_namespace, election.resource_name, identity, timing)
     return Leadership(cluster, lease, now_s=_boot_time_s, wall=_now, rng=rng)
 
 
 def _boot_time_s() -> float:
-    """Seconds of a clock that is never set; on Linux, of one that runs while the machine sleeps."""
+    """Return the seconds of a clock that is never set; on Linux, of one that also runs while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -101,7 +101,7 @@ def _cluster(configuration: SchedulerConfiguration, connection: Connection, rng:
 
 
 def service_options(configuration: SchedulerConfiguration, *, instance: str) -> ServiceOptions:
-    """The service's part of the configuration."""
+    """Return the service's part of the configuration."""
     return ServiceOptions(
         controller=resolve(configuration)[0].scheduler_names[0],
         instance=instance,
@@ -158,7 +158,7 @@ async def _serve(
     finally:
         await server.cleanup()
     if lost:
-        # Same as kube-scheduler: the new leader finds out what is in flight.
+        # As in kube-scheduler, exit at once: the new leader finds out what is in flight.
         log.error("leader.lost", reason=lost)
         raise SystemExit(1)
 
@@ -168,7 +168,7 @@ def _where(configuration: SchedulerConfiguration, connection: Connection) -> dic
 
 
 def inspect_pages(inspect_api: str, inspected: InspectApi) -> dict[str, Handler]:
-    """Handlers by path. inspect_api: which clients may read them, as configured."""
+    """Return the handlers by path. inspect_api: which clients may read them, as configured."""
     if inspect_api == "none":
         return {}
     page = document_page(INSPECT_PATH, inspected.answer)
@@ -177,14 +177,14 @@ def inspect_pages(inspect_api: str, inspected: InspectApi) -> dict[str, Handler]
 
 
 def _show(service: SchedulerService, metrics: Metrics) -> None:
-    """Connect the metrics that are read from the service."""
+    """Connect the metrics whose values are read from the service."""
     build_info.show(metrics.registry)
     metrics.replica.ready = lambda: not service.not_ready()
     metrics.waiting = lambda: service.recorder.waiting().text()
     metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
     metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
     metrics.registry.register(ContactCollector(series.PREFIX, service.contact))
-    # A scrape is rendered in another thread, which has no loop of its own.
+    # A scrape is rendered in another thread, which has no event loop.
     metrics.loop_tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
 
 
@@ -197,7 +197,7 @@ def _page(
     *,
     pod_ip: str,
 ) -> contextlib.AbstractAsyncContextManager[None]:
-    """Serve the page until this ends, if enabled. Entering raises StartupError."""
+    """Serve the page until the block ends, if it is enabled. Entering raises StartupError."""
     if not configuration.page.enabled:
         return contextlib.nullcontext()
     of = SchedulerParts(
@@ -236,7 +236,7 @@ async def _until_stopped(service: SchedulerService, cluster: KubeCluster, needed
 
 
 def rights_needed(configuration: SchedulerConfiguration) -> tuple[Right, ...]:
-    """Rights that the program uses with this configuration."""
+    """Return the rights that the program uses with this configuration."""
     profiles = [profile.plugins for profile in resolve(configuration)]
     preempts = any(choose(plugins, plugins.described).post_filter for plugins in profiles)
     election = configuration.leader_election
@@ -245,7 +245,7 @@ def rights_needed(configuration: SchedulerConfiguration) -> tuple[Right, ...]:
 
 
 async def _log_missing_rights(cluster: KubeCluster, needed: Sequence[Right]) -> None:
-    """Log missing rights, again after each change, until none is missing."""
+    """Log missing rights at the start and after each change, until none is missing."""
     logged: list[str] = []
     while True:
         try:

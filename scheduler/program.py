@@ -1,4 +1,4 @@
-"""`gpushare-scheduler`: commands and flags. Each command has a module of its own."""
+"""Commands and flags of `gpushare-scheduler`. Each command has its own module."""
 
 import asyncio
 import os
@@ -56,7 +56,7 @@ def run(
     target = Target(program=PROGRAM, kubeconfig=kubeconfig, context=context)
     flags = {**target.flags, "listen": listen, "logLevel": log_level}
     configuration = configured(PROGRAM, config, flags)
-    # Slow to import, and needed by this command only.
+    # Slow to import, and needed only by this command.
     import uvloop  # noqa: PLC0415
 
     from scheduler.app import run as run_scheduler  # noqa: PLC0415

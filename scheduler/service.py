@@ -5,7 +5,7 @@
     deciding  ◀──────── wake ◀───────┤   (a slice of a few milliseconds, then other tasks run)
         └─▶ binding tasks ─▶ recorder┘
 
-One event loop owns everything here. A bug raises, the TaskGroup ends, and the process restarts clean.
+One event loop owns everything here. A bug ends the TaskGroup, and the process restarts clean.
 """
 
 import asyncio
@@ -44,13 +44,13 @@ from scheduler.process.contact import Contact
 from scheduler.queue.entry import PodState
 
 _SLICE_S: Final = 0.005
-# Hints and searches may take long: new pods pass the loop several times before they are decided.
+# Hints and searches may take long, so new pods pass through the loop several times before they are decided.
 _HINTS_SLICE_S: Final = 0.001
 _BINDS_PER_VOLUME_WRITE: Final = 4
 # Requests in flight for all preemptions together.
 _PREEMPTION_REQUESTS: Final = 16
 _LAG_EVERY_S: Final = 0.25
-# At the end: a healthy watch shows a binding in milliseconds.
+# At the end of the process. A healthy watch shows a binding within milliseconds.
 _CONFIRMED_WITHIN_S: Final = 2.0
 
 log = structlog.get_logger()
@@ -67,12 +67,12 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """controller, instance: this scheduler, and this process, as Events name them.
+    """Options of the service. controller, instance: names of this scheduler and this process in Events.
 
-    bind_timeout_s: of one bind request, > 0. fencing_delay_s: how long after the start, or the election, a bind request
-    of the previous leader may still take effect. max_binds_in_flight: bind requests at the same time, >= 1.
-    not_ready_after_s: outage of the API server, or rejection of our credentials, after which this scheduler is not
-    ready, > 0. audit_period_s: between two audits of the ledger, > 0.
+    bind_timeout_s: of one bind request, > 0. fencing_delay_s: how long after the start or the election a bind request
+    of the previous leader may still take effect. max_binds_in_flight: concurrent bind requests, >= 1.
+    not_ready_after_s: this scheduler reports not ready after the API server has been down, or has rejected our
+    credentials, for this long; > 0. audit_period_s: between two audits of the ledger, > 0.
     """
 
     controller: str
@@ -85,7 +85,7 @@ class ServiceOptions:
 
 
 class SchedulerService:
-    """Runs until stopped. observer: called with each event; read tables and queue through `engine`."""
+    """Service that runs until stopped. observer: called with each event; read tables and queue through `engine`."""
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class SchedulerService:
         clock: Clock | None = None,
         leadership: Leadership | None = None,
     ) -> None:
-        """rng: spreads retries. leadership: None without leader election: schedules from the start."""
+        """rng: spreads retries. leadership: None without leader election; the service then schedules from the start."""
         self.engine = engine
         self._cluster = cluster
         self._options = options
         self._observer = observer
         self._clock = clock or Clock()
         self._leadership = leadership
-        self._schedules = False  # set once its tables match the cluster
+        self._schedules = False  # set once the tables match the cluster
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
         self.recorder = self._recorder()
@@ -151,7 +151,7 @@ class SchedulerService:
             handlers,
             volume_handlers,
             self._observer,
-            # A standby lists at once and catches up when it is elected.
+            # A standby lists the objects right away and catches up when it is elected.
             previous_leader=self._previous_leader(-math.inf if self._leadership else self._clock.started_s),
             rng=rng,
             wake=self._wake,
@@ -161,7 +161,7 @@ class SchedulerService:
         return PreviousLeader(since_s + self._options.fencing_delay_s, self._clock.monotonic_s)
 
     def _volume_binder(self, rng: random.Random) -> VolumeBinder:
-        """Volume requests have a limit of their own: a webhook that hangs on one delays no binding."""
+        """Volume requests have a separate limit, so a hanging webhook for one of them delays no binding."""
         backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
         most = max(1, self._options.max_binds_in_flight // _BINDS_PER_VOLUME_WRITE)
         limit = InFlightLimit(most, self._clock.monotonic_s, backoff_s, leads=self.leads)
@@ -212,12 +212,12 @@ class SchedulerService:
 
     @property
     def pods_being_bound(self) -> int:
-        """Number of placed pods that are not bound yet, for whatever they wait."""
+        """Number of placed pods that are not bound yet, whatever they wait for."""
         return self._binding.being_bound
 
     @property
     def _may_place(self) -> bool:
-        """Whether another pod would be bound at once; otherwise it stays in the queue, where order counts."""
+        """True if another pod would be bound at once. Otherwise it stays in the queue, where order counts."""
         return self._binding.taken() < self._options.max_binds_in_flight
 
     def not_ready(self) -> str:
@@ -225,13 +225,13 @@ class SchedulerService:
         return self._watches.not_ready(self._options.not_ready_after_s)
 
     def leads(self) -> bool:
-        """Whether this process schedules, and may send requests of the leader."""
+        """Return whether this process schedules and may send the leader's requests."""
         return self._leadership is None or self._leadership.leads()
 
     async def run(self) -> None:
-        """Schedule until `stop`, then return once the bind requests in flight are answered.
+        """Schedule until `stop`, then return when the bind requests in flight have been answered.
 
-        Raises LeaseLost, in a group, if another replica leads.
+        Raises LeaseLost, in an exception group, if another replica leads.
         """
         async with asyncio.TaskGroup() as background:
             watching = self._watches.start(background)
@@ -267,7 +267,7 @@ class SchedulerService:
             tasks.create_task(ReasonRefresh(self.engine, self.recorder, self._observer, now_s=now_s, wake=wake).run())
 
     async def _all_seen(self) -> str | None:
-        """The last change of a pod, once the watch has shown all our bindings; None: a request is in doubt."""
+        """Wait until the watch has shown all our bindings. Returns the last pod change; None if one is in doubt."""
         if not self._schedules:
             return None
         not_sent = self._binding.not_sent
@@ -281,10 +281,10 @@ class SchedulerService:
         return self._watches.barrier.last_change
 
     def stop(self) -> None:
-        """Stop deciding. Bind requests in flight are answered, no other is sent.
+        """Stop deciding. Bind requests in flight are completed; no others are sent.
 
-        A pod without a definite answer is left to the next process, which waits until no request of this one can take
-        effect and then lists.
+        Pods without a definite answer are left to the next process: it waits until no request of this one can take
+        effect, and then lists the pods.
         """
         for task in self._until_stop:
             task.cancel()
@@ -331,7 +331,7 @@ class SchedulerService:
                 self._follow_late_post_filter(engine.post_filter_next(began_s), bindings)
                 continue
             if decision is None and engine.serve(self._binding.limit.pause_kind, unreported=True):
-                # No other pod is ready: update the message of a throttled one.
+                # No other pod is ready, so update the message of a throttled one.
                 until_s = min(until_s, began_s + _HINTS_SLICE_S)
                 decision = engine.decide(began_s, clock.wall_ns())
             if decision is None:
@@ -351,7 +351,7 @@ class SchedulerService:
             timer.cancel()
 
     def _has_backlog(self) -> bool:
-        # True also between the answers to all binds in flight and the next sends.
+        # Also true between the answers to all binds in flight and the next requests.
         return self.engine.queue.lengths()["active"] > 0
 
     def _follow_up(self, decision: Decision, bindings: asyncio.TaskGroup) -> None:
@@ -385,7 +385,7 @@ class SchedulerService:
         self._observer.bind_retried(binding, status, reason)
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             return
-        # No condition: the pod may be bound at any moment, or is already.
+        # Write no condition: the pod is already bound, or may be at any moment.
         note = f"binding to {binding.node} has no definite answer yet and is retried: {reason}"
         pod = binding.pod
         self.recorder.about("Pod", f"{pod.namespace}/{pod.name}", pod.uid, "FailedScheduling", note)
@@ -397,4 +397,4 @@ class SchedulerService:
             self._observer.loop_lagged(max(0.0, self._clock.monotonic_s() - due_s))
             self.recorder.sweep()
             if not self._schedules:
-                self.engine.run_hint(self._clock.monotonic_s())  # consumes cluster events, as no decision does
+                self.engine.run_hint(self._clock.monotonic_s())  # consumes cluster events; no decision does

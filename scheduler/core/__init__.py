@@ -1,4 +1,4 @@
-"""Chooses node and cards for each pod, the victims of preemption, and the answer to a what-if query. Pure.
+"""Decisions: node and cards for each pod, the victims of preemption, and the answers to what-if queries. Pure.
 
-`engine` is the only public entry; `build` assembles it.
+`engine` is the only public entry point; `build` assembles it.
 """

@@ -1,4 +1,4 @@
-"""Builds the engine from a configuration: installed plugins, tables, queue and cycles."""
+"""Builds the engine from a configuration: the installed plugins, the tables, the queue and the cycles."""
 
 import inspect
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ ENTRY_POINTS: Final = "gpushare_scheduler.plugins"
 
 
 class BrokenPlugin(Exception):
-    """An entry point does not name a plugin; the message names the package and the problem."""
+    """An entry point does not name a plugin. The message names the package and the problem."""
 
 
 def installed_plugins() -> tuple[type[Plugin], ...]:
-    """Built-in plugins, and those that installed packages offer as entry points. Raises BrokenPlugin."""
+    """Return the built-in plugins and those that installed packages offer as entry points. Raises BrokenPlugin."""
     plugins = list(registry.PLUGINS)
     names = {plugin.name for plugin in registry.describe(plugins)}
     for entry in sorted(entry_points(group=ENTRY_POINTS)):
@@ -45,7 +45,7 @@ def installed_plugins() -> tuple[type[Plugin], ...]:
 def build_engine(
     configuration: SchedulerConfiguration, plugins: Sequence[type[Plugin]] = registry.PLUGINS
 ) -> tuple[Engine, PodReader]:
-    """Empty tables, queue and cycles as configured, with the matching pod reader. plugins: all that exist."""
+    """Return an engine with empty tables, as configured, and the matching pod reader. plugins: all that exist."""
     names = resource_names(configuration)
     tables = Tables(names, configuration.memory_unit_mib, configuration.requests_half_life_s)
     cycles: dict[str, SchedulingCycle] = {}
@@ -66,16 +66,16 @@ def build_engine(
 
 
 def resource_names(configuration: SchedulerConfiguration) -> ResourceNames:
-    """Configured names of the resources that pods request."""
+    """Return the configured names of the resources that pods request."""
     resources = configuration.resources
     return ResourceNames(resources.gpu_mem, resources.gpu_count, resources.gpu_core)
 
 
 def plugin_of(entry: EntryPoint) -> type[Plugin]:
-    """The plugin that an entry point names. Raises BrokenPlugin."""
+    """Return the plugin that an entry point names. Raises BrokenPlugin."""
     try:
         found = entry.load()
-    except Exception as error:  # an import runs foreign code, which may raise anything
+    except Exception as error:  # importing runs third-party code, which may raise anything
         raise BrokenPlugin(_about(entry, f"cannot be imported: {type(error).__name__}: {error}")) from error
     if not (isinstance(found, type) and issubclass(found, Plugin)):
         expected = "a class that inherits scheduler.framework.plugin.Plugin"
@@ -86,7 +86,7 @@ def plugin_of(entry: EntryPoint) -> type[Plugin]:
 
 
 def _problem(plugin: type[Plugin]) -> str:
-    """Why a class is not a valid plugin; "" if it is."""
+    """Return why a class is not a valid plugin; "" if it is."""
     if inspect.isabstract(plugin):
         return f"the plugin lacks {', '.join(sorted(plugin.__abstractmethods__))}"
     name = getattr(plugin, "name", None)

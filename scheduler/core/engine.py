@@ -41,7 +41,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Engine:
-    """The only door to tables and queue: changes go through its methods; other code only reads them.
+    """The only access to tables and queue for changes. Other code only reads them.
 
     Owned by the event loop; no method awaits.
     """
@@ -65,7 +65,7 @@ class Engine:
         self._reservations = Reservations(tables, queue, cycles, self.nominations, after_s=reserve_after_s)
         self.queries = WhatIfQueries(tables, cycles, self.nominations)
         self.reevaluation = Reevaluation(tables, queue, self.nominations, self._searches, self._key)
-        # Round-robin between the two kinds of search, and between reservation search and decision.
+        # These take turns: the two kinds of search, and a search for a reservation with a decision.
         self._reserves_next = self._reserves_first = False
         self._nomination_checks = NominationChecks(tables, cycles, self.nominations, self._reservations)
         # The pod that a hint woke last, and the version of the tables at that time.
@@ -74,7 +74,7 @@ class Engine:
     # Watch events
 
     def pod_seen(self, pod: Pod, came_s: float) -> None:
-        """Learn the request of a new pod that has a node or is ours. Call this before any other method about it.
+        """Record the request of a new pod that has a node or is ours. Call this before any other method for this pod.
 
         came_s: creation time in monotonic seconds, possibly before the start of the process.
         """
@@ -82,7 +82,7 @@ class Engine:
             self.tables.target.note(pod, came_s)
 
     def pod_waiting(self, pod: Pod, now_s: float, since_s: float = inf) -> None:
-        """A pod of ours without a node was seen. Ignores a pod that the tables already hold.
+        """Queue or update a pod of ours without a node. Ignores a pod that the tables already hold.
 
         since_s: see SchedulingQueue.add_or_update.
         """
@@ -93,15 +93,15 @@ class Engine:
             self.nominations.shown(pod)
             kept = self.nominations.of(pod.key.uid)
             if kept is not None and kept.reserved and self._key(kept.pod) != self._key(pod):
-                # The reservation fits the old request.
+                # The reservation fits only the old request.
                 self._reservations.lost(kept)
 
     def pod_of_others(self, pod: Pod) -> None:
-        """A pod without a node was seen that belongs to another scheduler."""
+        """Record a pod without a node that belongs to another scheduler."""
         self.nominations.shown(pod)
 
     def pod_assigned(self, pod: Pod) -> str:
-        """A pod with a node was seen. Returns the problem with its allocation, or ""."""
+        """Record a pod that has a node. Returns the problem with its allocation, or ""."""
         if not self.tables.is_assumed(pod.key.uid):
             self.queue.delete(pod.key.uid)
         self._searches.gone(pod.key.uid)
@@ -112,18 +112,21 @@ class Engine:
         return self.tables.add(pod)
 
     def pod_rejected(self, pod: Pod, reason: str, now_s: float) -> float:
-        """The kubelet rejected the pod at admission. Returns how many seconds similar pods avoid the node."""
+        """Record that the kubelet rejected the pod at admission.
+
+        Returns for how many seconds similar pods avoid the node.
+        """
         self._nomination_checks.doubt(pod.node_name)
         return self.tables.rejections.note(pod, reason, now_s)
 
     def pod_terminating(self, uid: str) -> None:
-        """A pod without a node is being deleted and needs no node any more."""
+        """Drop a pod that is being deleted before it got a node."""
         self._searches.gone(uid)
         self.nominations.remove(uid)
         self.queue.delete(uid)
 
     def pod_gone(self, uid: str) -> None:
-        """The pod is deleted or finished and releases everything."""
+        """Release everything that a deleted or finished pod holds."""
         self._searches.gone(uid)
         self.nominations.remove(uid)
         self.tables.remove(uid)
@@ -131,11 +134,14 @@ class Engine:
         self._nomination_checks.try_again(self.nominations.pod_gone(uid))
 
     def node_changed(self, node: objects.Node) -> str:
-        """A node was seen. Returns the problem with its inventory, or "". QuantityError: see Tables.upsert_node."""
+        """Add or update a node. Returns the problem with its inventory, or "".
+
+        QuantityError: see Tables.upsert_node.
+        """
         return self.tables.upsert_node(node)
 
     def node_gone(self, name: str) -> None:
-        """The node is deleted or unreadable; it gets no new pods."""
+        """Remove a deleted or unreadable node; it gets no new pods."""
         self.tables.remove_node(name)
         kept = [one.pod for one in self.nominations.on(name)]
         for pod in kept:
@@ -143,7 +149,7 @@ class Engine:
         self._nomination_checks.try_again(kept)
 
     def namespace_changed(self, name: str, labels: dict[str, str] | None) -> None:
-        """Set the labels of a namespace; None if it is deleted."""
+        """Set the labels of a namespace; None if the namespace is deleted."""
         self.tables.set_namespace(name, labels)
 
     def selector_changed(self, namespace: str, uid: str, selector: Expressions, *, of_service: bool) -> None:
@@ -151,18 +157,18 @@ class Engine:
         self.tables.set_selector(namespace, uid, selector, of_service=of_service)
 
     def change_volumes(self, change: Callable[[Volumes], None]) -> None:
-        """Change claims, volumes, storage classes or attachments."""
+        """Apply a change to claims, volumes, storage classes or attachments."""
         self.tables.change_volumes(change)
 
     def budget_changed(self, budget: objects.PodDisruptionBudget) -> str:
-        """A PodDisruptionBudget was seen. Returns why it is ignored, or ""."""
+        """Add or update a PodDisruptionBudget. Returns why it is ignored, or ""."""
         return self.tables.budgets.set(budget)
 
     def budget_gone(self, namespace: str, name: str) -> None:
         self.tables.budgets.remove(namespace, name)
 
     def budgets_listed(self) -> None:
-        """Every PodDisruptionBudget is known, so preemption may start."""
+        """Allow preemption: every PodDisruptionBudget is known now."""
         self.tables.budgets.listed = True
         self._searches.budgets_listed()
 
@@ -177,7 +183,7 @@ class Engine:
     # Attempts
 
     def decide(self, now_s: float, now_ns: int) -> Decision | None:
-        """One attempt for the next pod; None if no pod is ready. now_ns: Unix nanoseconds, for the annotations."""
+        """Make one attempt for the next pod; None if no pod is ready. now_ns: Unix nanoseconds, for the annotations."""
         while self.run_hint(now_s):
             pass
         queued = self.queue.pop(now_s)
@@ -196,7 +202,7 @@ class Engine:
         if isinstance(outcome, NoFit):
             # Without this, a pod that a hint wakes and a rule then rejects would be retried forever.
             shown = self._shown == (pod.key.uid, self.tables.changes.version)
-            # Room that this attempt released (Permit rejected it) is not news for the same pod.
+            # Capacity that this attempt released when Permit rejected it must not wake the same pod.
             self._note_cluster_events()
             signature = cycle.signature(pod)
             self.queue.unschedulable(
@@ -210,12 +216,12 @@ class Engine:
         return Decision(queued, outcome)
 
     def next_ready_s(self) -> float | None:
-        """When `decide` may have work although nothing happens; None for never."""
+        """Return when `decide` may have work even if nothing happens; None for never."""
         ends_s = (self.queue.next_ready_s(), self.tables.rejections.next_s(), self._searches.next_ready_s())
         return min((end_s for end_s in ends_s if end_s is not None), default=None)
 
     def run_hint(self, now_s: float) -> bool:
-        """Evaluate one hint for pods that sort before the next pod to decide; False if there is none."""
+        """Evaluate one hint for pods that sort before the next pod to decide. Returns False if there is none."""
         self.tables.rejections.expire(now_s)
         self._note_cluster_events()
         self._reservations.look(now_s)
@@ -241,7 +247,7 @@ class Engine:
     def _reclassify(self, hint: QueueingHint, key: tuple[str, Signature], now_s: float) -> None:
         pod, cycle = hint.pod, self._cycles[hint.pod.scheduler_name]
         minimum = cycle.minimum_of_class(pod, key[1])
-        # The state of its claims changed, and still no node can help: its message is stale.
+        # The state of the pod's claims changed, but still no node can take it, so its message is stale.
         stale = bool(pod.volumes.claims) and cycle.fits_nowhere(pod, key[1])
         self.queue.reclassify(hint, key, minimum, retry_after_s=now_s if stale else None)
         self._searches.reclassified(pod, key, minimum)
@@ -262,7 +268,7 @@ class Engine:
     def rescue(self, reevaluated: Reevaluated, now_s: float) -> bool:
         """Retry a waiting pod that an attempt would help. Returns whether its wake-up was lost, which is a bug.
 
-        A wake-up is not lost while a hint or a search is due that may help the pod.
+        A wake-up does not count as lost while a hint or search that may help the pod is still due.
         """
         if self.tables.cluster_events or self._nomination_checks or self.queue.has_hints:
             return False
@@ -274,13 +280,13 @@ class Engine:
         return True
 
     def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
-        """PostFilter for an unschedulable pod. None: not known yet, see `post_filter_next`."""
+        """Run PostFilter for an unschedulable pod. None if the result is not known yet, see `post_filter_next`."""
         return self._noted(self._searches.post_filter(no_fit, now_s))
 
     def post_filter_next(self, now_s: float) -> PostFiltered | None:
-        """One step of the search for the best pod; None: no result, or none yet.
+        """Run one step of the most important search. None if it ends without a result or continues.
 
-        Searches for victims and for reservations take turns.
+        Searches for victims and searches for reservations take turns.
         """
         self._reserves_next = self._reservations.any and not (self._reserves_next and self._searches.any)
         if not self._reserves_next:
@@ -288,13 +294,13 @@ class Engine:
         found = self._reservations.step(now_s)
         if found is None:
             return None
-        # The message of its next attempt mentions the reservation.
+        # The message of the pod's next attempt mentions the reservation.
         self._nomination_checks.try_again((found.pod,))
         return PostFiltered(pod=found.pod, diagnosis=found.diagnosis, displaced=(found.pod,), reserved=found.kept)
 
     @property
     def any_search(self) -> bool:
-        """Whether `post_filter_next` has work."""
+        """True if `post_filter_next` has work."""
         return self._searches.any or self._reservations.any
 
     @property
@@ -303,7 +309,7 @@ class Engine:
         return self._searches.begun
 
     def search_first(self) -> bool:
-        """Whether `post_filter_next` comes before `decide`: for a better pod, or in turn for an equal one."""
+        """Return whether a search step comes before `decide`: for a better pod, or in turn for an equal one."""
         first = self.queue.first() if self.any_search else None
         if first is None:
             return False
@@ -318,47 +324,47 @@ class Engine:
         return post_filtered
 
     def preemption_failed(self, pod: Pod, now_s: float) -> None:
-        """A victim could not be deleted: drop the nomination; retry the deletion after a back-off."""
+        """Drop the nomination because a victim could not be deleted. The deletion is retried after a back-off."""
         self.nominations.remove(pod.key.uid)
         if (reserved := self._searches.deletion_failed(pod.key.uid, now_s)) is not None:
             self._reservations.restore(reserved, now_s)
         self._nomination_checks.try_again((pod,))
 
     def victims_deleted(self, pod: Pod) -> None:
-        """The API server accepted the deletion of all victims."""
+        """Note that the API server accepted the deletion of all victims."""
         self._searches.settled(pod.key.uid)
 
     def mark_undeletable(self, victim: Pod) -> None:
-        """A victim could not be deleted; prefer other victims from now on."""
+        """Prefer other victims from now on, because this one could not be deleted."""
         if (record := self.tables.record(victim.key.uid)) is not None:
             record.undeletable = True
 
     def is_undeletable(self, victim: Pod) -> bool:
-        """Whether an earlier deletion of the victim failed."""
+        """Return whether an earlier deletion of the victim failed."""
         return (record := self.tables.record(victim.key.uid)) is not None and record.undeletable
 
     def victims_spared(self, victims: Iterable[Pod]) -> None:
-        """A preemption ended without deleting these victims."""
+        """Note that a preemption ended without deleting these victims."""
         self.tables.budgets.spare(victims)
 
     def throttle(self, throttled: Callable[[str], bool], now_s: float) -> bool:
-        """Let others pass the next pod if its namespace is `throttled`. Returns whether it did."""
+        """Let other pods overtake the next pod if its namespace is `throttled`. Returns whether they may."""
         return self.queue.throttle(throttled, now_s)
 
     def serve(self, serves: Callable[[str], object], *, unreported: bool = False) -> bool:
         return self.queue.serve(serves, unreported=unreported)
 
     def bound(self, placement: Placement) -> None:
-        """The API server bound the pod."""
+        """Note that the API server bound the pod."""
         self.tables.confirm(placement.pod.key.uid)
         self.queue.done(placement.pod.key.uid)
 
     def bind_failed(
         self, placement: Placement, now_s: float, *, longest_backoff_s: float = 0.0, throttled: str = ""
     ) -> None:
-        """The pod was not bound. longest_backoff_s: see `SchedulingQueue.failed`.
+        """Undo the placement of a pod that was not bound. longest_backoff_s: see `SchedulingQueue.failed`.
 
-        throttled: how the bindings of its namespace fail, if nothing was sent; the pod is retried when they work again.
+        throttled: if nothing was sent, how the bindings of its namespace fail; the pod is retried when they work again.
         The pod stays in the queue until the watch shows its deletion.
         """
         pod = placement.pod

@@ -1,13 +1,14 @@
-"""PostFilter for unschedulable pods: one search at a time, in steps, the best pod first. Pure.
+"""PostFilter for unschedulable pods: one search at a time, in steps, the most important pod first. Pure.
 
     post_filter ── a step ──▶ answered                                a pod's own attempt found no fit
               └─────────────▶ searching ── next ──▶ answered          the rest of its steps
     note_events ──▶ due ── next ──▶ searching, on the rows that changed
 
 A cluster event that preemption can use starts a new search for a class of waiting pods (`scheduler.queue.preemptors`).
-Its pods keep their messages until a search helps one of them. At the limit of nominations, a pod is searched for only
-if another nomination gives way: one of lower priority, or of the same priority in the namespace with most. Pods that
-are turned away have their turn after that. A pod whose victim could not be deleted is skipped during its back-off.
+Its pods keep their messages until a search helps one of them. When the number of nominations is at its limit, a pod is
+searched for only if another nomination gives way: one of lower priority, or one of the same priority in the namespace
+that has the most. Pods turned away for this reason are searched for later. A pod whose victim could not be deleted is
+skipped during its back-off.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -37,8 +38,8 @@ from scheduler.state.tables import Tables
 class PostFiltered(msgspec.Struct, frozen=True, kw_only=True):
     """Result of PostFilter for an unschedulable pod. diagnosis: the message for its user.
 
-    preemption: its nomination is booked already. displaced: pods that lost their nomination. reserved: whether the pod
-    got (True) or lost (False) a reservation; None if this is not about one.
+    preemption: its nomination is already booked. displaced: pods that lost their nomination. reserved: True if the pod
+    got a reservation, False if it lost one; None if neither.
     """
 
     pod: Pod
@@ -49,14 +50,17 @@ class PostFiltered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Help(Enum):
-    """How an attempt would help a waiting pod: it fits now, or it fits after the eviction of pods of lower priority."""
+    """Help that an attempt would give a waiting pod: it fits now, or after the eviction of pods of lower priority."""
 
     FIT = auto()
     PREEMPTION = auto()
 
 
 class _Search(msgspec.Struct, frozen=True, kw_only=True):
-    """steps: None until the last one, the result. no_fit: None if the pod's user has the message already."""
+    """A search for one pod. steps: yields None until the last step, which yields the result.
+
+    no_fit: None if the pod's user already has the message.
+    """
 
     pod: Pod
     due: DueSearch | None
@@ -72,7 +76,7 @@ _WAITING: Final = frozenset({PodState.UNSCHEDULABLE, PodState.BACKING_OFF})
 
 
 class Searches:
-    """See the module. begun: searches so far. Owned by the event loop; no method awaits."""
+    """PostFilter searches of all waiting pods. begun: searches so far. Owned by the event loop; no method awaits."""
 
     def __init__(
         self, tables: Tables, queue: SchedulingQueue, cycles: Mapping[str, SchedulingCycle], nominations: Nominations
@@ -94,13 +98,16 @@ class Searches:
 
     @property
     def any(self) -> bool:
-        """Whether `next` has work."""
+        """True if `next` has work."""
         if self._search is not None or self._preemptors.any_noted:
             return True
         return self._preemptors.any_due and not self._is_full()
 
     def comes_before(self, priority: int) -> bool:
-        """Whether a search step precedes the decision for a pod of this priority; equals take turns."""
+        """Return whether a search step precedes the decision for a pod of this priority.
+
+        At equal priority they take turns.
+        """
         if self._search is None and self.any:
             self._preemptors.settle(self._left_for)
         first = self._first_priority() if self.any else None
@@ -114,15 +121,15 @@ class Searches:
         self._preemptors.note(events)
 
     def budgets_listed(self) -> None:
-        """Every class is due: until now no search could start."""
+        """Make every class due: until now no search could start."""
         self._preemptors.mark_all_due()
 
     def updated(self, pod: Pod) -> None:
-        """A waiting pod changed."""
+        """Note that a waiting pod changed."""
         self._preemptors.update(pod)
 
     def left(self, uid: str) -> None:
-        """The pod no longer waits, or is being decided."""
+        """Note that the pod no longer waits, or is being decided."""
         self._preemptors.discard(uid)
         if self._search is not None and self._search.pod.key.uid == uid:
             if self._search.due is not None:
@@ -130,40 +137,40 @@ class Searches:
             self._search = None
 
     def reclassified(self, pod: Pod, key: Hashable, minimum: MinimumRequest) -> None:
-        """The signature of a waiting pod changed. key: its class."""
+        """Move a waiting pod to the class `key`, because its signature changed."""
         if pod.key.uid in self._preemptors:
             self._preemptors.add(key, pod, wakes_on=ANYTHING, minimum=minimum, unanswered=False)
             self._preemptors.mark_due(self._preemptors.key_of(pod.key.uid))
 
     def deletion_failed(self, uid: str, now_s: float) -> Nomination | None:
-        """A victim could not be deleted for the pod. Returns the reservation that it gave up, if any.
+        """Note that a victim could not be deleted for the pod. Returns the reservation that the pod gave up, if any.
 
-        Other pods of its class are still searched for.
+        Searches continue for other pods of its class.
         """
         self._preemptors.discard(uid)
         self._failed_deletions.note(uid, now_s)
         return self._given_up.pop(uid, None)
 
     def gone(self, uid: str) -> None:
-        """The pod needs no node any more."""
+        """Forget a pod that no longer needs a node."""
         self.left(uid)
         self.settled(uid)
 
     def settled(self, uid: str) -> None:
-        """Victims are being deleted for the pod, or it needs none any more."""
+        """Note that victims are being deleted for the pod, or that it needs none any more."""
         self._failed_deletions.forget(uid)
         self._given_up.pop(uid, None)
 
     def take_ready(self, now_s: float) -> list[str]:
-        """Uids of pods whose back-off after a failed deletion has ended."""
+        """Return the uids of pods whose back-off after a failed deletion has ended."""
         return self._failed_deletions.take_ready(now_s)
 
     def next_ready_s(self) -> float | None:
-        """When `take_ready` will next return a pod; None for never."""
+        """Return when `take_ready` will next return a pod; None for never."""
         return self._failed_deletions.next_ready_s()
 
     def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
-        """PostFilter for a pod whose attempt found no fit. None: not known yet, see `next`."""
+        """Run PostFilter for a pod whose attempt found no fit. None if the result is not known yet, see `next`."""
         pod = no_fit.pod
         if self._failed_deletions.is_backing_off(pod.key.uid):
             waiting = _Search(pod=pod, due=None, no_fit=no_fit, steps=iter((Sought(_NOT_NOW, 0),)))
@@ -182,9 +189,9 @@ class Searches:
         return None
 
     def evaluate(self, pod: Pod) -> Iterator[Diagnosis | Help | None]:
-        """Diagnosis or help that an attempt would give a waiting pod, in steps: None until the last one.
+        """Yield the diagnosis or help that an attempt would give a waiting pod, in steps: None until the last one.
 
-        Yields no result if it is not known now. Call it while the tables are as the pod sees them.
+        Yields no result if it is unknown now. Call this while the tables are as the pod sees them.
         """
         cycle = self._cycles[pod.scheduler_name]
         if cycle.fits_on(pod, None)[0]:
@@ -216,7 +223,7 @@ class Searches:
         return True
 
     def next(self, now_s: float) -> PostFiltered | None:
-        """One step. Returns the result if it has to be reported or carried out; None: none, or not known yet."""
+        """Run one step. Returns a result that has to be reported or carried out; None if there is none yet."""
         if self._search is None:
             self._preemptors.settle(self._left_for)
             self._search = self._next_search()
@@ -228,14 +235,14 @@ class Searches:
         return post_filtered
 
     def _is_full(self) -> bool:
-        """Whether no pod that is due can get a nomination."""
+        """Return whether no pod that is due can get a nomination."""
         return self._nominations.full and self._first_due() is None
 
     def _first_priority(self) -> int | None:
         return self._first_due() if self._search is None else self._search.pod.priority
 
     def _first_due(self) -> int | None:
-        """Priority of the best pod that is due and not turned away; cached by version."""
+        """Return the priority of the most important due pod that is not turned away; cached by version."""
         versions = (self._nominations.version, self._preemptors.version)
         if self._first[0] != versions:
             self._first = (versions, self._preemptors.first_priority(self._nominations.full_for))
@@ -254,7 +261,7 @@ class Searches:
         return self._begin(pod, due, self._no_fit(pod) if due.unanswered else None)
 
     def _give_up(self, due: DueSearch) -> None:
-        """The pod's own attempt comes first; the events are left to others of its class."""
+        """Leave the events to others of the pod's class, because its own attempt comes first."""
         self._preemptors.discard(due.pod.key.uid)
         self._preemptors.again(due)
 
@@ -265,7 +272,7 @@ class Searches:
         return _Search(pod=pod, due=due, no_fit=no_fit, steps=steps)
 
     def _step(self, search: _Search, now_s: float) -> tuple[PostFiltered | None, bool]:
-        """(result to report or to carry out, whether the search has ended)."""
+        """Return (result to report or to carry out, whether the search has ended)."""
         pod, due = search.pod, search.due
         waits = self._queue.state(pod.key.uid) in _WAITING
         with self._nominations.seen_by(pod):
@@ -290,7 +297,7 @@ class Searches:
         reserved = kept is not None and kept.reserved
         given_up = None if result.keep_nomination or reserved else self._nominations.remove(pod.key.uid)
         if kept is not None and given_up is None and not reserved:
-            # It waits for its nomination only.
+            # The pod now waits only for its nomination.
             self._preemptors.discard(pod.key.uid)
         displaced = (pod,) if given_up is not None or self._names_a_lost_nomination(pod) else ()
         if search.no_fit is None and not displaced:
@@ -300,7 +307,7 @@ class Searches:
         return PostFiltered(pod=pod, diagnosis=diagnosis, displaced=displaced)
 
     def _names_a_lost_nomination(self, pod: Pod) -> bool:
-        """Whether it waits without a nomination while its status still names one."""
+        """Return whether the pod waits without a nomination while its status still names one."""
         waits = self._queue.state(pod.key.uid) is PodState.UNSCHEDULABLE
         return waits and bool(pod.nominated_node) and self._nominations.of(pod.key.uid) is None
 

@@ -1,13 +1,11 @@
-"""Re-evaluates unschedulable pods in the background so that their messages stay true.
+"""Re-evaluation of waiting pods in the background, and of nominated pods after a change of their node.
 
-This is not an attempt: the pod keeps its state, and nothing is counted or booked. Pods of one class share results.
-Pure. Owned by the event loop; no method awaits. now_s: monotonic seconds.
-
-Retries pods with a nomination or reservation after a change of their node.
+Re-evaluation keeps the messages of unschedulable pods true. It is not an attempt: the pod keeps its state, and nothing
+is counted or booked. Pods of one class share results. NominationChecks retries pods with a nomination or reservation:
 
     a node changed ──▶ in doubt ── step: it fits, or its node can no longer help it ──▶ to retry
 
-Owned by the event loop; no method awaits.
+Pure. Owned by the event loop; no method awaits. now_s: monotonic seconds.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -32,7 +30,7 @@ _NODE: Final = int(Change.NODE)
 
 
 class NominationChecks:
-    """See the module."""
+    """Pods with a nomination or reservation to check or retry after a change of their node."""
 
     def __init__(
         self,
@@ -51,11 +49,11 @@ class NominationChecks:
         self._in_doubt: dict[str, None] = {}
 
     def __bool__(self) -> bool:
-        """Whether there are pods to retry or to check."""
+        """Return whether there are pods to retry or to check."""
         return bool(self._to_try or self._in_doubt)
 
     def try_again(self, pods: Iterable[Pod]) -> None:
-        """Retry these pods: their node has room, or their nomination is gone."""
+        """Retry these pods, because their node has room or their nomination is gone."""
         self._to_try += pods
 
     def take(self) -> list[Pod]:
@@ -68,10 +66,10 @@ class NominationChecks:
         self._in_doubt |= dict.fromkeys(kept.pod.key.uid for kept in self._nominations.on(node))
 
     def note_events(self, events: ClusterEvents) -> None:
-        """Check the nominated pods of the rows that changed."""
+        """Mark the nominated pods of the changed rows for a check."""
         for row, kinds in events.rows.items() if len(self._nominations) else ():
             node = self._tables.names[row]
-            # Other nominations on the node kept them out; another pod answers for their class.
+            # Other nominations on the node kept these pods out; another pod answers for their class.
             free, others = self._nominations.in_turn(node)
             self._to_try += free
             self._in_doubt |= dict.fromkeys(pod.key.uid for pod in others)
@@ -82,7 +80,7 @@ class NominationChecks:
                 self._in_doubt[kept.pod.key.uid] = None
 
     def step(self) -> bool:
-        """Check one pod. Returns False if none is left."""
+        """Check one pod. Returns False if none is left to check."""
         if not self._in_doubt:
             return False
         self._check(self._in_doubt.popitem()[0])
@@ -113,7 +111,7 @@ _Version: TypeAlias = tuple[int, int, int, int]
 
 
 class Reevaluated(msgspec.Struct, frozen=True):
-    """diagnosis: the message that an attempt would produce; None if unknown or unchanged.
+    """Result for one pod. diagnosis: the message that an attempt would produce; None if unknown or unchanged.
 
     help: how an attempt would help the waiting pod; None if it would not.
     """
@@ -137,7 +135,7 @@ class _Evaluation(msgspec.Struct, frozen=True):
 
 
 class Reevaluation:
-    """See the module."""
+    """Background evaluation of waiting pods, one step at a time."""
 
     def __init__(
         self,
@@ -177,13 +175,16 @@ class Reevaluation:
 
     @property
     def _version(self) -> _Version:
-        """Equal while every result is. Views of single pods are left out: each pod is evaluated in its own."""
+        """Version that is equal while every result stays valid.
+
+        It leaves out how single pods see the tables: each pod is evaluated in its own view.
+        """
         tables, nominations = self._tables, self._nominations
         version = tables.changes.version - nominations.views
         return version, nominations.version, tables.budgets.version, tables.references
 
     def _key(self, pod: Pod) -> Hashable:
-        """Equal for pods that get the same message."""
+        """Return a key that is equal for pods that get the same message."""
         its_own = pod.key.uid if self._nominations.of(pod.key.uid) is not None else ""
         shares = pod.key.namespace if self._nominations.full else ""
         return self._class_of(pod), pod.priority, pod.preempts, shares, its_own

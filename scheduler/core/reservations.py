@@ -7,8 +7,8 @@
 At each priority one pod at a time has a reservation: the first that has waited for `after_s`; namespaces take turns. A
 reservation is a nomination without victims (`scheduler.state.nominations`). It is booked for pods of its priority or
 lower, but not for the pod itself, which takes the first room that fits. It evicts nothing: docs/develop/decisions/0047.
-`look` needs no timer: it runs with the next event, and only an event could take the room. Owned by the event loop.
-No method awaits, so each one is atomic. now_s: monotonic seconds.
+`look` needs no timer: it runs with the next event, and only an event could take the room. Owned by the event loop; no
+method awaits, so each call is atomic. now_s: monotonic seconds.
 """
 
 from collections.abc import Generator, Iterator, Mapping
@@ -35,12 +35,12 @@ from scheduler.state.tables import Tables
 if TYPE_CHECKING:
     from scheduler.state.pod_record import PodRecord
 
-# All priorities together.
+# For all priorities together.
 _MOST_RESERVED: Final = 16
-# Interval between two looks, and pods searched for in one look.
+# Interval between two runs of `look`, and pods searched for in one run.
 _LOOK_EVERY_S: Final = 1.0
 _MOST_SEARCHED: Final = 16
-# Rest of a pod for which no node qualifies.
+# Pause of a pod for which no node qualifies.
 _PASSED_OVER_S: Final = 300.0
 # A reservation lasts this many times `after_s`, and twice as long each further time.
 _HELD: Final = 12
@@ -50,7 +50,7 @@ _MINUTE_S: Final = 60.0
 
 
 class Reserved(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod got (kept) or lost a reservation. diagnosis: the message for its user."""
+    """A reservation that a pod got or lost. diagnosis: the message for its user. kept: True if it got one."""
 
     pod: Pod
     diagnosis: Diagnosis
@@ -63,7 +63,7 @@ class _Search(msgspec.Struct, frozen=True):
 
 
 class Reservations:
-    """See the module."""
+    """Reservations of starving pods and the search for them."""
 
     def __init__(
         self,
@@ -94,11 +94,11 @@ class Reservations:
 
     @property
     def any(self) -> bool:
-        """Whether `step` has work."""
+        """True if `step` has work."""
         return self._search is not None or bool(self._changes)
 
     def look(self, now_s: float) -> None:
-        """Drop expired reservations, and start a search, at most once a second."""
+        """Drop expired reservations and start a search, at most once a second."""
         if not self._after_s or now_s < self._look_s or self._search is not None:
             return
         self._look_s = now_s + _LOOK_EVERY_S
@@ -137,12 +137,12 @@ class Reservations:
             self._until_s.setdefault(uid, now_s + self._hold_s(uid))
 
     def lost(self, kept: Nomination) -> None:
-        """The reservation is void; search for another now."""
+        """Drop a void reservation and search for another now."""
         self._look_s = 0.0
         self._end(kept)
 
     def _order(self, starving: StarvingPod) -> tuple[int, int]:
-        """Sort key: the best priority, then the namespace whose last turn is longest ago; else queue order."""
+        """Return the sort key: best priority first, then the namespace with the oldest turn; otherwise queue order."""
         pod = starving.pod
         return -pod.priority, self._turns.get((pod.priority, pod.key.namespace), 0)
 
@@ -154,7 +154,7 @@ class Reservations:
                 self._search = _Search(starving, self._steps(starving.pod))
 
     def _may_have(self, pod: Pod) -> bool:
-        """Whether the pod still waits without a nomination, and its priority has no reservation."""
+        """Return whether the pod still waits without a nomination and its priority has no reservation."""
         waits = self._queue.state(pod.key.uid) is PodState.UNSCHEDULABLE
         return waits and self._nominations.of(pod.key.uid) is None and pod.priority not in self._nominations.reserved
 
@@ -164,7 +164,7 @@ class Reservations:
         return (yield from best_reservation(what_if, pod.priority, self._tables.resource_names.gpu_mem, expired))
 
     def _expired_slots(self, pod: Pod) -> Iterator[tuple[int, int]]:
-        """(row, slot) of its expired reservations that still exist."""
+        """Yield (row, slot) of the pod's expired reservations that still exist."""
         for record in self._expired.get(pod.key.uid, ()):
             row = self._tables.row_of.get(record.node)
             if row is not None and not record.written.per_card:
@@ -214,7 +214,7 @@ class Reservations:
 
 
 def with_reservation(no_fit: NoFit, cycle: SchedulingCycle, nominations: Nominations) -> NoFit:
-    """Add the reservation that the pod waits for, or the one that keeps it off a node, to the message.
+    """Add to the message the reservation that the pod waits for, or the one that keeps it off a node.
 
     The tables are as the pod sees them.
     """
@@ -234,14 +234,14 @@ def with_reservation(no_fit: NoFit, cycle: SchedulingCycle, nominations: Nominat
 
 
 def _above(pod: Pod, nominations: Nominations) -> Iterator[Nomination]:
-    """Reservations that are booked for the pod, the best first."""
+    """Yield the reservations that are booked for the pod, the most important first."""
     for priority, kept in sorted(nominations.reserved.items(), reverse=True):
         if priority >= pod.priority and kept.shown:
             yield kept
 
 
 def _room(kept: Nomination) -> str:
-    """`card 0 of node a is`, `cards 0 and 1 of node a are`, `room on node a is`."""
+    """Return text such as `card 0 of node a is`, `cards 0 and 1 of node a are` or `room on node a is`."""
     indexes = [str(index) for index in sorted(kept.record.written.per_card)]
     if not indexes:
         return f"room on node {kept.node} is"
@@ -251,6 +251,6 @@ def _room(kept: Nomination) -> str:
 
 
 def _waited(kept: Nomination) -> str:
-    """In whole minutes, or in seconds below one minute."""
+    """Return the wait in whole minutes, or in seconds if it is below one minute."""
     waited_s = kept.waited_s or 0.0
     return duration.text(waited_s // _MINUTE_S * _MINUTE_S if waited_s >= _MINUTE_S else round(waited_s))

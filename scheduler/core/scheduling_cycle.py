@@ -1,4 +1,4 @@
-"""One pod against the tables: a placement, or why there is none. Pure.
+"""Schedules one pod on the tables: finds a placement, or the reason why there is none. Pure.
 
 PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothing here awaits, so nothing changes in between.
 """
@@ -33,7 +33,7 @@ from scheduler.state.volumes.plan import VolumePlan
 
 @dataclass(frozen=True, slots=True)
 class PermitWait:
-    """A Permit plugin makes the pod wait, for at most `timeout_s` seconds."""
+    """Wait of a pod for a Permit plugin, for at most `timeout_s` seconds."""
 
     plugin: str
     timeout_s: float
@@ -42,8 +42,8 @@ class PermitWait:
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Node and cards of a pod: assumed in the tables, not yet bound.
 
-    annotations: of the Binding. permit_waits: Permit plugins that have to allow it first. volumes: what its claims need
-    first. pre_bind: called in order.
+    annotations: for the Binding. permit_waits: Permit plugins that must allow the pod first. volumes: plan for
+    its claims, carried out before the bind. pre_bind: plugins to call in order.
     """
 
     pod: Pod
@@ -57,7 +57,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """The pod is unschedulable. wakes_on: bits of Change that can help; 0 if only a change of the pod can.
+    """Result for an unschedulable pod. wakes_on: bits of Change that can help; 0 if only a change of the pod can.
 
     by_permit: a node fits, but a Permit plugin rejected the pod.
     """
@@ -73,7 +73,7 @@ Outcome: TypeAlias = Placement | NoFit
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """Result of PostFilter. wakes_on: bits of Change that can alter it, for the rules that were asked."""
+    """Result of PostFilter. wakes_on: bits of Change that can alter it, for the rules that were evaluated."""
 
     result: PostFilterResult
     wakes_on: int
@@ -84,8 +84,8 @@ class PodEvaluation:
     """Answers of every rule for every node about one pod, for `explain`. Valid until the tables change.
 
     diagnosis: None if a node takes the pod. unschedulable: a reason that holds for every node, or "". rules: each rule
-    with its rejections over all rows. resolvable: intp[…], rows where evictions may make room. verdicts: the state of
-    each card of a row for the pod.
+    with its rejections over all rows. resolvable: intp[…], rows where evictions may make room. verdicts: returns the
+    state of each card of a row for the pod.
     """
 
     diagnosis: Diagnosis | None
@@ -97,7 +97,7 @@ class PodEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class _Diagnosed:
-    """At a version of the tables and a cache key."""
+    """A diagnosis, with the version of the tables and the cache key for which it is valid."""
 
     version: int
     cache_key: Signature
@@ -106,7 +106,7 @@ class _Diagnosed:
 
 
 class SchedulingCycle:
-    """Decides for one profile."""
+    """Scheduling cycle of one profile."""
 
     def __init__(self, runtime: Runtime) -> None:
         """runtime: the profile over the tables that this cycle also changes."""
@@ -116,19 +116,19 @@ class SchedulingCycle:
         self._memo = RowMemo(runtime.tables)
         # Results with the version of the tables and the cache key.
         self._without: LRUCache[Hashable, tuple[tuple[int, Hashable], bool]] = LRUCache(maxsize=_MOST_KEPT)
-        # Results with the versions of the tables and of the budgets, and the cache key.
+        # Results with the versions of the tables and of the disruption budgets, and the cache key.
         self._no_preemption: LRUCache[Hashable, tuple[tuple[int, int, Hashable], Sought]] = LRUCache(maxsize=_MOST_KEPT)
         if self._post_filters:
-            # Cheap only while the tables are empty.
+            # The first count is cheap only while the tables are empty.
             runtime.tables.fact(Priorities)
 
     def post_filter(
         self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority, rows: RowArray | None = None
     ) -> Iterator[Sought | None]:
-        """PostFilter in steps: None until the last one, the result; empty without a PostFilter plugin.
+        """Run PostFilter in steps: None until the last one, which yields the result. Empty without a PostFilter plugin.
 
-        rows: the only candidates; None for all. Other work may happen between two steps. Call it while the tables are
-        as the pod sees them.
+        rows: the only candidates; None for all. Other work may run between two steps. Call this while the tables are as
+        the pod sees them.
         """
         runtime, tables = self._runtime, self._runtime.tables
         if not self._post_filters:
@@ -154,7 +154,7 @@ class SchedulingCycle:
         yield sought
 
     def without_equals(self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority) -> WhatIf:
-        """What-if evaluation for an unschedulable pod without pods of its own or a lower priority.
+        """Return what-if queries for an unschedulable pod without pods of its own or a lower priority.
 
         The caller keeps the tables as the pod sees them, now and at each query.
         """
@@ -165,7 +165,10 @@ class SchedulingCycle:
         return WhatIf(runtime, above, found, nominations=nominations, after_preemption=available, memo=self._memo)
 
     def fits_without(self, pod: Pod, other: PodRecord) -> bool:
-        """Whether the node of `other` takes the pod once `other` is gone. other: booked, another pod."""
+        """Return whether the node of `other` takes the pod once `other` is gone.
+
+        other: another pod, which is booked.
+        """
         tables, key = self._runtime.tables, (self._runtime.signature(pod), other.pod.key.uid)
         version = (tables.changes.version, self._runtime.cache_key(pod))
         known = self._without.get(key)
@@ -182,15 +185,15 @@ class SchedulingCycle:
         return fits
 
     def no_fit(self, pod: Pod) -> NoFit:
-        """The result for an unschedulable pod."""
+        """Return the result for an unschedulable pod."""
         key = self._runtime.signature(pod)
         evaluation = self._runtime.evaluate(pod, key)
         return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
 
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "", *, permits: bool = True) -> Outcome:
-        """Place the pod, which is then assumed, or say why not. now_ns: Unix nanoseconds.
+        """Place the pod, which is then assumed, or return why it cannot be placed. now_ns: Unix nanoseconds.
 
-        nominated: the node to take if it fits, whatever the scores; "" for none. permits: ask Permit plugins.
+        nominated: a node to take if it fits, whatever the scores; "" for none. permits: call the Permit plugins.
         """
         key = self._runtime.signature(pod)
         evaluation = self._runtime.evaluate(pod, key)
@@ -200,7 +203,7 @@ class SchedulingCycle:
         return self._take(pod, evaluation, row, now_ns, self._runtime.profile.permit if permits else ())
 
     def evaluate(self, pod: Pod) -> PodEvaluation:
-        """Evaluate every rule on every node; changes nothing."""
+        """Evaluate every rule on every node. Changes nothing."""
         runtime, key = self._runtime, self._runtime.signature(pod)
         evaluation = runtime.evaluate(pod, key)
         nowhere = evaluation.unschedulable or runtime.best_row(pod, evaluation) == NOWHERE
@@ -215,24 +218,27 @@ class SchedulingCycle:
         )
 
     def signature(self, pod: Pod) -> Signature:
-        """Equal for pods that every rule treats alike while the tables stay unchanged."""
+        """Return a key that is equal for pods that every rule treats alike while the tables are unchanged."""
         return self._runtime.signature(pod)
 
     def minimum_of_class(self, pod: Pod, signature: Signature) -> MinimumRequest:
-        """Minimum request: a row that lacks any of it rejects the pod."""
+        """Return the minimum request of a class: a row that lacks any of it rejects the pod."""
         return self._runtime.minimum_of_class(pod, signature)
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, int]:
-        """(whether any of `rows` takes the pod, bits of Change that can help if none does). rows: None for all."""
+        """Return (whether any of `rows` takes the pod, bits of Change that can help if none does).
+
+        rows: None for all.
+        """
         fits, evaluation = self._runtime.fits_on(pod, rows)
         return fits, _wakes_on(evaluation)
 
     def fits_uncached(self, pod: Pod, rows: RowArray) -> bool:
-        """Like `fits_on`, but without the cache: valid while pods are lifted from the tables."""
+        """Compute `fits_on` without the cache: valid even while pods are lifted from the tables."""
         return self._runtime.evaluated_on(pod, rows)[0]
 
     def least_of_row(self, pod: Pod) -> Int64Array | None:
-        """int64[amounts]: the pod's minimum request on a row; None if its rules may read other rows."""
+        """Return int64[amounts]: the pod's minimum request on a row; None if its rules may read other rows."""
         template, profile = pod.template, self._runtime.profile
         terms = (template.affinity, template.anti_affinity)
         required = any(one.required_during_scheduling_ignored_during_execution for one in terms)
@@ -241,19 +247,19 @@ class SchedulingCycle:
         return profile.minimum_request(pod)
 
     def minimum_request(self, pod: Pod) -> Int64Array:
-        """int64[amounts]: the pod's minimum request on a row, whatever its rules read."""
+        """Return int64[amounts]: the pod's minimum request on a row, whatever its rules read."""
         return self._runtime.profile.minimum_request(pod)
 
     def resolvable_on(self, pod: Pod, row: int) -> bool:
-        """Whether evictions may make room on the row for the pod, which does not fit there now."""
+        """Return whether evictions may make room on the row for the pod, which does not fit there now."""
         return bool(len(self._runtime.resolvable_on(pod, np.array([row], dtype=np.intp))[0].rows))
 
     def fits_nowhere(self, pod: Pod, signature: Signature) -> bool:
-        """Whether no node can ever fit, given the pod and its claims."""
+        """Return whether no node can ever fit, given the pod and its claims."""
         return bool(self._runtime.evaluate(pod, signature).unschedulable)
 
     def unreserve(self, pod: Pod) -> None:
-        """Undo a placement: the plugins in reverse order, then the tables."""
+        """Undo a placement: first in the plugins, in reverse order, then in the tables."""
         for plugin in reversed(self._runtime.profile.reserve):
             plugin.unreserve(pod)
         if self._runtime.tables.is_assumed(pod.key.uid):
@@ -293,7 +299,7 @@ class SchedulingCycle:
     def _place(
         self, pod: Pod, evaluation: Evaluation, row: int, now_ns: int, permit: Sequence[PermitPlugin]
     ) -> Outcome:
-        """The reserved and assumed placement, or Permit's rejection."""
+        """Return the placement, reserved and assumed; or the rejection by Permit."""
         tables, profile = self._runtime.tables, self._runtime.profile
         cards: tuple[CardShare, ...] = ()
         annotations: dict[str, str] = {}
@@ -322,7 +328,7 @@ class SchedulingCycle:
         )
 
     def _diagnosed(self, pod: Pod, key: Signature, evaluation: Evaluation) -> _Diagnosed:
-        """Diagnosis of an unschedulable pod, cached per class while the tables stay unchanged."""
+        """Return the diagnosis of an unschedulable pod; cached per class while the tables are unchanged."""
         tables = self._runtime.tables
         version, nodes = tables.changes.version, len(tables.row_of)
         kept = self._diagnoses.get(key)
@@ -356,5 +362,5 @@ _EXISTENCE: Final = int(Change.EXISTENCE)
 
 
 def _wakes_on(evaluation: Evaluation) -> int:
-    """A new node can help every pod that some node could take."""
+    """Return the bits of Change that can help. A new node can help every pod that some node could take."""
     return evaluation.wakes_on if evaluation.unschedulable else evaluation.wakes_on | _EXISTENCE

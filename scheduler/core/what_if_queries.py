@@ -1,7 +1,7 @@
-"""What-if queries about pods. They change nothing for other pods, on live tables or on a copy.
+"""What-if queries about pods, on live tables or on a copy. They change nothing for other pods.
 
-Each `with` restores the tables when it ends, and wakes no pod. So a query may run between two decisions. Long queries
-run in steps; other work may happen between steps. Owned by the event loop; no method awaits.
+Each `with` block restores the tables when it ends and wakes no pod, so a query may run between two decisions. Long
+queries run in steps; other work may run between steps. Owned by the event loop; no method awaits.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
@@ -24,7 +24,7 @@ _NO_TIME: Final = 0
 
 
 class Without:
-    """A node without some of its pods, as one pod sees it."""
+    """One node without some of its pods, as one pod sees it."""
 
     def __init__(self, tables: Tables, cycle: SchedulingCycle, pod: Pod, node: str) -> None:
         self._tables = tables
@@ -34,12 +34,12 @@ class Without:
         self._lifted: dict[str, PodRecord] = {}
 
     def fits(self) -> bool:
-        """Whether the node takes the pod now."""
+        """Return whether the node takes the pod now."""
         row = self._tables.row_of.get(self._node)
         return row is not None and self._cycle.fits_uncached(self._pod, np.array([row], dtype=np.intp))
 
     def lift(self, record: PodRecord) -> None:
-        """Take a pod off the node; no effect if it is not there any more."""
+        """Lift a pod off the node; no effect if it is no longer there."""
         uid = record.pod.key.uid
         if self._tables.record(uid) is record and record.node == self._node and self._node in self._tables.row_of:
             self._tables.lift(record)
@@ -57,7 +57,7 @@ class Without:
 
 
 class WhatIfQueries:
-    """See the module."""
+    """What-if queries of one engine."""
 
     def __init__(self, tables: Tables, cycles: Mapping[str, SchedulingCycle], nominations: Nominations) -> None:
         """cycles: by scheduler name."""
@@ -67,16 +67,16 @@ class WhatIfQueries:
         self._after_preemption = AvailabilityByPriority(tables)
 
     def evaluate(self, pod: Pod) -> PodEvaluation:
-        """Answers of every rule for every node about the pod. Call it within `nominations.seen_by`."""
+        """Evaluate every rule on every node for the pod. Call this within `nominations.seen_by`."""
         return self._cycles[pod.scheduler_name].evaluate(pod)
 
     def minimum_request(self, pod: Pod) -> Int64Array:
-        """int64[amounts]: the minimum request of the pod on a row, in plain amounts."""
+        """Return int64[amounts]: the minimum request of the pod on a row, in plain amounts."""
         return self._cycles[pod.scheduler_name].minimum_request(pod)
 
     @contextmanager
     def without(self, pod: Pod, node: str, records: Collection[PodRecord] = ()) -> Iterator[Without]:
-        """A node without these pods, as the pod sees it."""
+        """Lift these pods off a node, as the pod sees it, until the block ends."""
         with self._nominations.seen_by(pod):
             found = Without(self._tables, self._cycles[pod.scheduler_name], pod, node)
             try:
@@ -87,7 +87,7 @@ class WhatIfQueries:
                 found.put_back_all()
 
     def preemption_for(self, pod: Pod) -> Generator[None, None, PostFilterResult | None]:
-        """Result of PostFilter for an unschedulable pod, in steps; evicts nothing. None: the profile has none."""
+        """Run PostFilter for an unschedulable pod, in steps; evicts nothing. None if the profile has no PostFilter."""
         steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._after_preemption)
         while True:
             with self._nominations.seen_by(pod):
@@ -101,7 +101,7 @@ class WhatIfQueries:
 
     @contextmanager
     def placing(self) -> Iterator["Placing"]:
-        """Place several pods together and leave out others; undone when this ends."""
+        """Place several pods together and leave out others; undone when the block ends."""
         before = self._tables.take_cluster_events()
         placing = Placing(self._tables, self._cycles, self._nominations)
         with self._tables.target.left_as_it_is():
@@ -109,7 +109,7 @@ class WhatIfQueries:
                 yield placing
             finally:
                 placing.undo()
-                # Room taken and released here must not wake waiting pods.
+                # Capacity taken and released here must not wake waiting pods.
                 self._tables.take_cluster_events()
                 self._tables.cluster_events.add(before)
 
@@ -117,7 +117,7 @@ class WhatIfQueries:
 class Placing:
     """Trial placements and removals of pods, in a journal that can be undone.
 
-    Permit is not asked: it may count the pods that it allows.
+    Permit is not called, because it may count the pods that it allows.
     """
 
     def __init__(self, tables: Tables, cycles: Mapping[str, SchedulingCycle], nominations: Nominations) -> None:
@@ -128,17 +128,17 @@ class Placing:
 
     @property
     def mark(self) -> int:
-        """Length of the journal, for `undo`."""
+        """The length of the journal, for `undo`."""
         return len(self._journal)
 
     def attempt(self, pod: Pod) -> Outcome:
-        """Place the pod until the end of the query, or say why it fits nowhere."""
+        """Place the pod until the query ends, or return why it fits nowhere."""
         with self._nominations.seen_by(pod):
             kept = self._nominations.of(pod.key.uid)
             return self._scheduled(pod, "" if kept is None else kept.node)
 
     def place(self, pod: Pod, node: str = "") -> Placement | None:
-        """Place the pod on `node` ("": the best one); None if it does not fit."""
+        """Place the pod on `node` ("": the best node). None if it does not fit."""
         if not self.fits(pod, node):
             return None
         with self._nominations.seen_by(pod):
@@ -146,25 +146,25 @@ class Placing:
         return outcome if isinstance(outcome, Placement) else None
 
     def fits(self, pod: Pod, node: str = "") -> bool:
-        """Whether `node` ("": any node) takes the pod."""
+        """Return whether `node` ("": any node) takes the pod."""
         row = self._tables.row_of.get(node)
         rows = None if row is None else np.array([row], dtype=np.intp)
         with self._nominations.seen_by(pod):
             return self._cycles[pod.scheduler_name].fits_on(pod, rows)[0]
 
     def put(self, pod: Pod, placement: Placement) -> None:
-        """Put the pod there, whether it fits or not."""
+        """Put the pod there, whether or not it fits."""
         row = self._tables.row_of[placement.node]
         self._tables.assume(pod, row, placement.cards, placement.annotations, placement.volumes)
         self._journal.append(partial(self._cycles[pod.scheduler_name].unreserve, pod))
 
     def leave_out(self, record: PodRecord) -> None:
-        """Remove a pod from its node, which exists."""
+        """Remove a pod from its node, which must exist."""
         self._tables.leave_out(record)
         self._journal.append(partial(self._tables.bring_back, record))
 
     def bring_back(self, record: PodRecord) -> None:
-        """Put back a pod that was left out, whether it still fits or not."""
+        """Put back a pod that was left out, whether or not it still fits."""
         self._tables.bring_back(record)
         self._journal.append(partial(self._tables.leave_out, record))
 

@@ -1,4 +1,4 @@
-"""The card rules of a profile that apply to one class of pods."""
+"""Card rules of a profile that apply to one class of pods."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CardRules:
-    """filters, scorers: in the order of the profile. chooser: None where the card policy chooses.
+    """Card rules for one class of pods, in the order of the profile.
 
-    wakes_on: bits of what can alter their answers.
+    chooser: None if the card policy chooses. wakes_on: bits of Change that can alter the answers of these rules.
     """
 
     filters: tuple[CardFilterPlugin, ...] = ()
@@ -30,7 +30,7 @@ class CardRules:
     def rejections(
         self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, shape: tuple[int, ...]
     ) -> list[CardRejection]:
-        """Rejections of cards of `rows` by the card filters, in order. shape: (cards, rows)."""
+        """Return the rejections by the card filters for `rows`, in order. shape: (cards, rows)."""
         found = []
         for plugin in self.filters:
             for rejection in plugin.filter_cards(pod, tables, state, rows):
@@ -41,11 +41,11 @@ class CardRules:
     def scores(
         self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, shape: tuple[int, ...]
     ) -> list[Int64Array]:
-        """int64[cards, rows] of each scorer, the one that counts most first. shape: (cards, rows)."""
+        """Return int64[cards, rows] for each scorer, most significant first. shape: (cards, rows)."""
         return [checked_scores(p, p.score_cards(pod, tables, state, rows), shape) for p in self.scorers]
 
     def chosen(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, fits: BoolArray) -> RowArray | None:
-        """intp[k, rows]: the slots that the chooser takes; None without one."""
+        """Return intp[k, rows], the slots that the chooser takes; None without a chooser."""
         if self.chooser is None:
             return None
         slots = self.chooser.choose_cards(pod, tables, state, rows, fits)

@@ -13,7 +13,7 @@ _SMALL: Final = (str, int, type(None))
 
 @dataclass(frozen=True)
 class StateKey(Generic[T]):
-    """Names a value of type T: `WANTED: Final = StateKey[GpuRequest]("gpu_share.gpu_request")`."""
+    """Typed name of a value: `WANTED: Final = StateKey[GpuRequest]("gpu_share.gpu_request")`."""
 
     name: str
 
@@ -27,13 +27,13 @@ class CycleState:
     __slots__ = ("_row_cache", "_values")
 
     def __init__(self) -> None:
-        """Empty."""
+        """Create an empty state."""
         self._values: dict[str, Any] = {}
         self._row_cache: set[str] = set()
 
     @property
     def size_bytes(self) -> int:
-        """Approximate memory: arrays, and objects that have a `size_bytes`."""
+        """Approximate memory: arrays, plus objects that have a `size_bytes`."""
         return _size_of(self._values.values())
 
     def write(self, key: StateKey[T], value: T) -> None:
@@ -41,23 +41,23 @@ class CycleState:
         self._values[key.name] = value
 
     def write_row_cache(self, key: StateKey[T], value: T) -> None:
-        """Set a value that is of use to the next questions about the same rows only: it is not kept with the class."""
+        """Set a value that is useful only for further queries about the same rows; it is not kept with the class."""
         self._row_cache.add(key.name)
         self._values[key.name] = value
 
     def drop_row_cache(self) -> None:
-        """Other rows will be asked about next."""
+        """Drop the row cache before queries about other rows."""
         for name in self._row_cache:
             del self._values[name]
         self._row_cache.clear()
 
     def read(self, key: StateKey[T]) -> T:
-        """The value; KeyError when PreFilter did not write it."""
+        """Return the value. Raises KeyError if PreFilter did not write it."""
         value: T = self._values[key.name]
         return value
 
     def find(self, key: StateKey[T]) -> T | None:
-        """The value, or None if it was not written (the extension point that writes it may be disabled)."""
+        """Return the value; None if it was not written (the extension point that writes it may be disabled)."""
         value: T | None = self._values.get(key.name)
         return value
 

@@ -1,4 +1,4 @@
-"""Rejections -> the message that a user reads on a pod that fits nowhere. Pure.
+"""Turns rejections into the message that users see on an unschedulable pod. Pure.
 
 Source of the format: kube-scheduler, pkg/scheduler/framework/types.go, FitError.Error.
 """
@@ -14,16 +14,17 @@ from scheduler.framework.plugin import Detail, Rejection
 from scheduler.state.columns.arrays import BoolArray, RowArray
 
 _MOST_EXAMPLES: Final = 10
-# Stands for a rule.
+# Used in place of a rule name.
 _EVERY_NODE: Final = "EveryNode"
 _NO_NODES: Final = "NoNodes"
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """Nodes per reason. nodes: how many nodes have the reason first. numbers: over those nodes. examples: some names.
+    """Number of nodes with one reason.
 
-    rule: the rule that gave the reason, "" where it was not requested.
+    nodes: nodes for which this is the first reason. numbers: over those nodes. examples: some of their names. rule: the
+    rule that gave the reason; "" if not requested.
     """
 
     reason: str
@@ -33,16 +34,16 @@ class ReasonCount:
     rule: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        """`3 Insufficient GPU memory on one card: wants 12, most free 8 (of 16)`."""
+        """Return text such as `3 Insufficient GPU memory on one card: wants 12, most free 8 (of 16)`."""
         return f"{self.nodes} {self.reason if self.numbers is None else self.numbers.worded(self.reason)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why a pod fits nowhere. nodes: their number. rejected: a reason that holds for every node, or "".
+    """Why a pod is unschedulable. nodes: number of nodes. rejected: a reason that holds for every node, or "".
 
     reserved: the reservation of the pod, or of the older pod that blocks it; "" for none.
-    tail: why PostFilter does not help, or ""; tail_reasons: the part of it that makes two messages differ.
+    tail: why PostFilter does not help, or ""; tail_reasons: the part of `tail` by which two messages are compared.
     """
 
     nodes: int
@@ -64,14 +65,14 @@ class Diagnosis:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Names of the rejecting rules, without their reasons: a reason may quote the pod."""
+        """Names of the rejecting rules, without reasons, because a reason may quote the pod."""
         if self.rejected:
             return (_EVERY_NODE,)
         return tuple(sorted({counted.rule for counted in self.reasons})) if self.nodes else (_NO_NODES,)
 
     @property
     def by_node(self) -> dict[str, list[str]]:
-        """The reasons of some of the nodes, a few for each reason."""
+        """Map some of the nodes to their reasons, a few nodes for each reason."""
         found: dict[str, list[str]] = {}
         for counted in self.reasons:
             for node in counted.examples:
@@ -80,15 +81,16 @@ class Diagnosis:
 
     @property
     def constant_text(self) -> tuple[str, ...]:
-        """The message without its numbers: while this stays, the condition need not be patched often."""
+        """The message without its numbers. While this is unchanged, the condition is patched less often."""
         reasons = sorted(reason.reason for reason in self.reasons)
         return (self.rejected, *reasons, self.reserved, *self.tail_reasons)
 
 
 class Resolvable(NamedTuple):
-    """Rows where evictions may make room. rows: intp[…], rows where the first rejecting rule may change its answer.
+    """Rows where evictions may make room.
 
-    ruled_out: intp[…], those of `rows` that the node's own fields rule out as well.
+    rows: intp[…], rows where the first rejecting rule may change its answer. ruled_out: intp[…], the subset of `rows`
+    that the node's own fields rule out as well.
     """
 
     rows: RowArray
@@ -104,10 +106,10 @@ def count_reasons(
     names: Sequence[str] = (),
     rules: Iterable[str] = repeat(""),
 ) -> tuple[ReasonCount, ...]:
-    """Node counts for each reason of the first rule that rejects a node.
+    """Count the nodes for each reason, by the first rule that rejects a node.
 
-    valid: bool[nodes]. rejections: one group per rule, in the order of the rules, over all rows. names: of the rows,
-    for examples. rules: the name of each.
+    valid: bool[nodes]. rejections: one group for each rule, in the order of the rules, over all rows.
+    names: node name of each row, for the examples. rules: rule name of each group.
     """
     left = valid
     counts = []
@@ -125,9 +127,9 @@ def count_reasons(
 
 
 def resolvable(valid: BoolArray, rejections: Iterable[tuple[bool, Iterable[Rejection]]]) -> BoolArray:
-    """bool[nodes]: rows where evictions may make room, because the first rejecting rule may change its answer.
+    """Return bool[nodes]: rows where evictions may make room because the first rejecting rule may change its answer.
 
-    valid: bool[nodes]. rejections: as `count_reasons`; with each group, whether its rule reads bookings.
+    valid: bool[nodes]. rejections: as in `count_reasons`, each group with a flag: the rule reads bookings.
     """
     left, found = valid, np.zeros_like(valid)
     for looks_at_bookings, group in rejections:

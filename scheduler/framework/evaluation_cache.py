@@ -1,9 +1,9 @@
 """The evaluation cache: masks and scores of all rows for one class of pods.
 
 A class is the pods of one signature. The cache keeps masks and scores at a version of the tables. For the next pod of
-the class, only rules that read a changed field run again, on the changed rows. Normalisation, its weights and rules
-that depend on other rows are applied at the pick, because a change of another row alters them.
-An optimisation only: `test_evaluation_cache.py` proves that decisions with and without it are the same.
+the class, only rules that read a changed field run again, on the changed rows. Normalization, its weights and rules
+that depend on other rows are applied at the pick, because any changed row alters them.
+This is only an optimization: `test_evaluation_cache.py` proves that decisions with and without it are the same.
 """
 
 from collections import OrderedDict
@@ -17,10 +17,10 @@ from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, ScorePlugin
 from scheduler.state.columns.arrays import BoolArray, Int64Array
 
-# Bytes kept, over all classes of a profile: 500 classes of 5,000 nodes.
+# Memory limit for all classes of a profile: enough for 500 classes with 5,000 nodes.
 _BUDGET_BYTES: Final = 128 * 1024 * 1024
 _FIXED_BYTES: Final = 2048
-# For each new entry.
+# Expired evaluations that are dropped at each `keep`.
 _FORGOTTEN_AT_A_TIME: Final = 2
 Weighted = tuple[ScorePlugin, int]
 
@@ -29,10 +29,10 @@ Weighted = tuple[ScorePlugin, int]
 class ClassRules:
     """Rules that apply to a class of pods, grouped by the changes that can alter their answers.
 
-    filters: all of them, in order. node_…: depend on the node's own fields alone. booking_…: on bookings, or both.
-    domain_…: on other rows. Scorers without normalisation are in `…_scorers`, the others in `normalized` or
-    `domain_scorers`. normalized_by_bookings: for each of `normalized`, whether a booking can alter it. of_cluster: node
-    scorers that have a `cluster_input`.
+    filters: all of them, in order. node_…: depend only on the node's own fields. booking_…: depend on bookings, with or
+    without the node's fields. domain_…: depend on other rows. `…_scorers` hold the scorers without normalization; the
+    others are in `normalized` or `domain_scorers`. normalized_by_bookings: for each of `normalized`, whether a booking
+    can alter it. of_cluster: node scorers that have a `cluster_input`.
     """
 
     filters: tuple[FilterPlugin, ...] = ()
@@ -51,15 +51,16 @@ class ClassRules:
 class Evaluation:
     """Evaluation of one class.
 
-    cache_key: `Runtime.cache_key` when it was made. unschedulable: why no node will ever do, or "".
-    version, capacity: of the tables when the columns below were true; for an unschedulable class, when that was found.
+    cache_key: `Runtime.cache_key` at the time of the evaluation. unschedulable: why no node can ever take the pod, or
+    "". version, capacity: of the tables for which the columns below are valid; for an unschedulable class, the time of
+    that finding.
     allowed: bool[nodes], rows that the node filters accept. feasible: bool[nodes], rows that the booking filters
     accept, too.
-    node_total: int64[nodes], weighted sum of the node scorers, None without any. total: int64[nodes], node_total and
-    the booking scorers, -1 where not feasible. raw: int64[nodes] for each of `rules.normalized`.
-    cluster_inputs: of each of `rules.of_cluster`, when `node_total` was true of all rows.
-    scored: whether `node_total` and `raw` hold for every row. If not, no row was feasible at first, and they hold only
-    for the rows that have changed since.
+    node_total: int64[nodes], weighted sum of the node scorers; None if there are none. total: int64[nodes], node_total
+    plus the booking scorers, -1 if not feasible. raw: int64[nodes] for each of `rules.normalized`.
+    cluster_inputs: for each of `rules.of_cluster`, the input for which `node_total` was computed on all rows. scored:
+    whether `node_total` and `raw` are valid for every row. If not, no row was feasible at first, and they are valid
+    only for rows that have changed since.
     wakes_on: bits of Change that can alter a rejection, or `unschedulable`.
     """
 
@@ -87,20 +88,20 @@ class Evaluation:
 
 
 class EvaluationCache:
-    """Evaluations by signature; drops the least recently used first, and evaluations that are too old to be of use.
+    """Evaluations by signature. Drops the least recently used first, and evaluations too old to be useful.
 
-    size_bytes: approximate memory of all of them; read only.
+    size_bytes: approximate memory of all evaluations; read only.
     """
 
     def __init__(self, budget_bytes: int = _BUDGET_BYTES) -> None:
-        """budget_bytes: over all classes."""
+        """budget_bytes: memory limit for all classes together."""
         self._budget_bytes = budget_bytes
-        # With its size when it was kept; the least recently used first.
+        # Each with its size at the time it was kept; least recently used first.
         self._kept: OrderedDict[Hashable, tuple[Evaluation, int]] = OrderedDict()
         self.size_bytes = 0
 
     def get(self, signature: Hashable) -> Evaluation | None:
-        """The evaluation of a class, as old as it is."""
+        """Return the evaluation of a class, however old; None if it is not cached."""
         kept = self._kept.get(signature)
         if kept is None:
             return None
@@ -108,7 +109,7 @@ class EvaluationCache:
         return kept[0]
 
     def keep(self, signature: Hashable, evaluation: Evaluation, oldest: int) -> None:
-        """Keep or replace the evaluation of a class, or count it again. oldest: the first version of use."""
+        """Keep or replace the evaluation of a class, and update its size. oldest: the first useful version."""
         size = evaluation.size_bytes
         self.size_bytes -= self._kept.pop(signature, (evaluation, 0))[1]
         if size <= self._budget_bytes:
@@ -116,7 +117,7 @@ class EvaluationCache:
             self.size_bytes += size
         while self.size_bytes > self._budget_bytes:
             self._drop_first()
-        # Few at a time: thousands may become too old together.
+        # Drop a few at a time, because thousands may expire together.
         for _ in range(_FORGOTTEN_AT_A_TIME):
             if self._kept and next(iter(self._kept.values()))[0].version < oldest:
                 self._drop_first()

@@ -1,12 +1,12 @@
-"""The extension points: when a plugin is called, and which answers it may give.
+"""Extension points: when a plugin is called, and which answers it may give.
 
     PreEnqueue → PreFilter → Filter → Score → Reserve → Permit → PreBind → Bind
                                │└─ cards: CardFilter → CardScore → CardSet, applied by GpuShare
                                └─ fits nowhere: PostFilter
 
 Plugins evaluate rows of the tables, not single nodes. Each extension point has its own answer type, so that an illegal
-outcome cannot be written. A plugin inherits one class per extension point that it has. It keeps no state of pods and
-nodes itself: counts are Facts (`scheduler.state.facts.fact`), and computed values go into the CycleState.
+outcome cannot be written. A plugin inherits one class for each extension point that it implements. It keeps no state of
+pods and nodes itself: counts are Facts (`scheduler.state.facts.fact`), and computed values go into the CycleState.
 Source of the vocabulary: kube-scheduler, pkg/scheduler/framework/interface.go.
 """
 
@@ -33,30 +33,31 @@ if TYPE_CHECKING:
     from scheduler.state.facts.fact import Fact
     from scheduler.state.tables import Tables
 
-# kube-scheduler's 100 points in thousandths: one unit of a 640-unit node must still count. Its own rules give whole
-# points, rounded as there, so that sums of theirs compare as they do there: docs/develop/decisions/0033.
+# kube-scheduler's 100 points in thousandths, so that one unit of a 640-unit node still counts. The rules taken from
+# kube-scheduler give whole points, rounded as there, so that their sums compare as they do there:
+# docs/develop/decisions/0033.
 POINT: Final = 1_000
 MAX_SCORE: Final = 100 * POINT
 _NOTHING: Final = Change(0)
 
 
 class Detail(ABC):
-    """Addition to a reason: it differs from node to node and is bounded, whatever the nodes hold."""
+    """Addition to a reason that differs between nodes. Its length is bounded, whatever the nodes hold."""
 
     @abstractmethod
     def worded(self, reason: str) -> str:
-        """The reason with this detail, such as `Insufficient cpu: wants 12, most free 8 (of 16)`."""
+        """Return the reason with this detail, such as `Insufficient cpu: wants 12, most free 8 (of 16)`."""
 
     @abstractmethod
     def joined(self, other: Any) -> "Detail":  # noqa: ANN401 - another of its own class
-        """Detail of the nodes of both."""
+        """Merge with the detail of other nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers(Detail):
-    """The best numbers over the nodes of one reason: `wants 12, most free 8 (of 16)`.
+    """Best numbers over the nodes with one reason: `wants 12, most free 8 (of 16)`.
 
-    of: None where a total has no meaning. note: memory that is not free, such as `16 held by 1 terminating pod`.
+    of: None if a total has no meaning. note: memory that is not free, such as `16 held by 1 terminating pod`.
     """
 
     wants: int
@@ -65,29 +66,29 @@ class Numbers(Detail):
     note: str = ""
 
     def __str__(self) -> str:
-        """Text after the reason. An over-committed node has 0 free."""
+        """Return the text after the reason. An over-committed node has 0 free."""
         total = "" if self.of is None else f" (of {self.of})"
         note = f", {self.note}" if self.note else ""
         return f"wants {self.wants}, most free {max(0, self.most_free)}{total}{note}"
 
     def worded(self, reason: str) -> str:
-        """`Insufficient cpu: wants 12, most free 8 (of 16)`."""
+        """Return text such as `Insufficient cpu: wants 12, most free 8 (of 16)`."""
         return f"{reason}: {self}"
 
     def joined(self, other: "Numbers") -> "Numbers":
-        """The better of both."""
+        """Return the better of both."""
         better = other if other.most_free > self.most_free else self
         return replace(better, note=self.note or other.note)
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A reason against some of the rows evaluated.
+    """Rejection of some of the evaluated rows.
 
-    rejected: bool[rows evaluated]. reason: constant text, kube-scheduler's if it has the rule. numbers: called only
-    when a message is written, with the mask (same shape) of the rows that the message counts under this reason.
-    unresolvable: bool[rows evaluated], or for all of them: evictions cannot remove the reason. Always so for a rule
-    that does not depend on bookings. Source: kube-scheduler, UnschedulableAndUnresolvable.
+    rejected: bool[rows evaluated]. reason: constant text; kube-scheduler's, if kube-scheduler has the rule. numbers:
+    called only when a message is written, with the mask (same shape) of the rows that the message counts under this
+    reason. unresolvable: bool[rows evaluated], or one bool for all rows: evictions cannot remove the reason. Always
+    true for a rule that does not depend on bookings. Source: kube-scheduler, UnschedulableAndUnresolvable.
     """
 
     rejected: BoolArray
@@ -98,9 +99,9 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class CardRejection:
-    """A reason against some cards of the rows evaluated. rejected: bool[cards, rows evaluated].
+    """Rejection of some cards of the evaluated rows. rejected: bool[cards, rows evaluated].
 
-    reason: constant text for nodes on which it leaves too few cards.
+    reason: constant text for nodes on which too few cards remain.
     """
 
     rejected: BoolArray
@@ -109,9 +110,9 @@ class CardRejection:
 
 @dataclass(frozen=True, slots=True)
 class CardVerdict:
-    """State of one card for a pod. why: why the pod cannot use it, or "".
+    """State of one card for a pod. why: why the pod cannot use the card, or "".
 
-    free: units, >= 0; short: missing units, 0 where it has enough or cannot be allocated anyway. health: the health
+    free: units, >= 0. short: missing units; 0 if the card has enough or cannot be allocated anyway. health: the health
     with its reason, such as `unhealthy (xid-79)`, and anything else that takes the card out of use.
     """
 
@@ -123,17 +124,17 @@ class CardVerdict:
 
 
 class Relevance(Enum):
-    """PreFilter's answer when it does not reject."""
+    """PreFilter's answer if it does not reject the pod."""
 
     EVALUATE = auto()
-    SKIP = auto()  # the plugin rejects no node for this class of pods: it is not called
+    SKIP = auto()  # not called: the plugin rejects no node for this class of pods
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The pod fits no node, however the nodes change; `reason` is shown to its user.
+    """Rejection of the pod on every node, however the nodes change. reason: shown to the user.
 
-    wakes_on: changes that can help, other than of the pod or its claims.
+    wakes_on: changes that can help, besides changes of the pod and its claims.
     """
 
     reason: str
@@ -144,10 +145,10 @@ PreFilterResult: TypeAlias = Relevance | Rejected
 
 
 class Normalization(Enum):
-    """How raw scores become 0..MAX_SCORE over the feasible rows, at the pick.
+    """Conversion of raw scores to 0..MAX_SCORE over the feasible rows, at the pick.
 
-    NONE: they are already. BY_MAX: score · 100 / max, in whole points rounded down; unchanged when max is 0.
-    BY_MAX_REVERSED: 100 points minus that; all 100 points when max is 0.
+    NONE: raw scores are in this range already. BY_MAX: score · 100 / max, in whole points rounded down; unchanged if
+    max is 0. BY_MAX_REVERSED: 100 points minus that; 100 points for all if max is 0.
     Source: kube-scheduler, plugins/helper/normalize_score.go, DefaultNormalizeScore.
     """
 
@@ -159,8 +160,8 @@ class Normalization(Enum):
 class Reservation(msgspec.Struct, frozen=True):
     """Cards, annotations and volumes that a Reserve plugin assigns to a pod on a node.
 
-    cards: whole-pod units per card. annotations: become part of the Binding. volumes: of its claims; requested from the
-    API server before the Binding.
+    cards: whole-pod units per card. annotations: added to the Binding. volumes: for the pod's claims; requested from
+    the API server before the Binding.
     """
 
     cards: tuple[CardShare, ...] = ()
@@ -169,14 +170,14 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class Allow(Enum):
-    """Permit's answer when the pod may bind now."""
+    """Permit's answer if the pod may bind now."""
 
     ALLOW = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Permit's answer when the pod waits, at most `timeout_s` > 0 seconds, for an approval."""
+    """Permit's answer if the pod has to wait for an approval, at most `timeout_s` > 0 seconds."""
 
     timeout_s: float
 
@@ -185,19 +186,19 @@ PermitResult: TypeAlias = Allow | Wait | Rejected
 
 
 class PluginArgs(PluginSection):
-    """The arguments of a plugin in `pluginConfig`: a field each, with type, bounds, default and description."""
+    """Arguments of a plugin in `pluginConfig`: one field each, with type, bounds, default and description."""
 
 
 class Plugin(ABC):
-    """One rule. The class's docstring is its section of the plugin reference.
+    """One rule. The docstring of the class is its section of the plugin reference.
 
-    name: as in the configuration, kube-scheduler's if it has the rule. Args: its arguments.
-    on_by_default: whether the default profile has it; a plugin of another package is always enabled by name.
-    indispensable: whether every profile must have it.
+    name: as in the configuration; kube-scheduler's, if kube-scheduler has the rule. Args: its arguments. on_by_default:
+    whether the default profile has it; a plugin of another package is always enabled by name. indispensable: whether
+    every profile must have it.
     depends: changes that can alter its answer for a row, and so make room for a pod that it rejected. Bookings do not
-    rerun a rule that depends on the node alone. DOMAINS: the answer for a row depends on other rows too; the rule then
+    rerun a rule that depends only on the node. DOMAINS: the answer for a row also depends on other rows; the rule then
     runs on all rows for every decision, and its answers are not kept.
-    facts: facts without arguments to keep from the start, because their first count would read all pods.
+    facts: facts without arguments to keep from the start, because a later first count would read all pods.
     Source: kube-scheduler's EventsToRegister, framework/interface.go.
     """
 
@@ -209,7 +210,7 @@ class Plugin(ABC):
     facts: ClassVar["tuple[type[Fact[Any]], ...]"] = ()
 
     def __init__(self, args: Any = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: ANN401, B008 - a subclass names its own Args; both are immutable
-        """args: an instance of Args, its defaults when None.
+        """args: an instance of Args; None for the defaults.
 
         resources: the configured names of resources and labels.
         """
@@ -217,16 +218,16 @@ class Plugin(ABC):
         self.resource_names = resources
 
     def signature(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules read the Template only
-        """Fields of a waiting pod that this rule reads, beyond its Template. Equal signatures share their answers.
+        """Return the fields of a waiting pod that this rule reads, beyond its Template.
 
-        A pod whose signature changes is decided again at once.
+        Pods with equal signatures share the answers of the rule. A pod whose signature changes is retried at once.
         """
         return None
 
     def cache_key(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules depend on rows alone
-        """Inputs of its answers other than the pod's class and rows.
+        """Return the inputs of the rule's answers other than the pod's class and rows.
 
-        A change discards the cached answers of the class.
+        If they change, the cached answers of the class are discarded.
         """
         return None
 
@@ -236,15 +237,15 @@ class PreEnqueuePlugin(Plugin):
 
     @abstractmethod
     def pre_enqueue(self, pod: Pod) -> str | None:
-        """None: may be queued. Otherwise the message for why not; asked again when the pod changes."""
+        """Return why the pod may not be queued; None if it may. Called again when the pod changes."""
 
 
 class PreFilterPlugin(Plugin):
-    """Prepares a class of pods, before any node."""
+    """Prepares a class of pods before any node is evaluated."""
 
     @abstractmethod
     def pre_filter(self, pod: Pod, tables: "Tables", state: CycleState) -> PreFilterResult:
-        """Compute into `state` the values that Filter and Score read; reject the pod, or skip the rule.
+        """Compute into `state` the values that Filter and Score read. May reject the pod or skip the rule.
 
         The answer may depend only on the Template and `signature`, never on nodes.
         """
@@ -255,33 +256,34 @@ class FilterPlugin(Plugin):
 
     @abstractmethod
     def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        """Rejections of some of `rows`, most significant first; empty when there are none.
+        """Return the rejections of some of `rows`, most significant first; empty if there are none.
 
         The answer for a row may depend only on fields that `depends` and `signature` cover.
         """
 
     def diagnose(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        """Reasons for the message of a pod that fits nowhere: same rows as `filter`, with more reasons if that helps.
+        """Return the reasons for the message of an unschedulable pod: rows as in `filter`, with more reasons if useful.
 
-        Only for a rule whose reasons cost more than its answer; rarely called.
+        Override this only if the reasons cost more than the answer; it is rarely called.
         """
         return self.filter(pod, tables, state, rows)
 
     def opened_by(self, pod: Pod, tables: "Tables", state: CycleState) -> int:  # noqa: ARG002 - a rule may know more
-        """Changes that may open a domain for the pod; called for a rule that depends on DOMAINS and rejected rows.
+        """Return the changes that may open a domain for the pod.
 
-        Bits that its facts assign to the things they count, see `domain_bit`; all domains unless the rule knows better.
+        Called for a rule that depends on DOMAINS and rejected rows. The bits are those that its facts assign to the
+        things they count, see `domain_bit`; all domains by default.
         """
         return ANY_DOMAIN
 
     def verdicts(self, pod: Pod, tables: "Tables", state: CycleState, row: int) -> Sequence[CardVerdict]:  # noqa: ARG002 - most rules judge no cards
-        """State of each card of the node for the pod, for `explain`; empty for a rule that evaluates nodes only."""
+        """Return the state of each card of the node for `explain`; empty if the rule evaluates only nodes."""
         return ()
 
     def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:  # noqa: ARG002 - most rules have no such amount
-        """Minimum available amounts without which `filter` surely rejects a node; amounts left out have no minimum.
+        """Return the available amounts below which `filter` always rejects a node; amounts left out have no minimum.
 
-        Makes many waiting pods cheaper: nodes below the minimum are skipped.
+        Makes many waiting pods cheaper, because nodes below the minimum are skipped.
         """
         return {}
 
@@ -294,73 +296,77 @@ class ScorePlugin(Plugin):
 
     @abstractmethod
     def scores(self, pod: Pod) -> bool:
-        """Whether this class of pods is scored at all; False leaves the rule out, as PreScore's Skip does."""
+        """Return whether the rule scores this class of pods. False leaves the rule out, like PreScore's Skip."""
 
     def cluster_input(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules look at the row alone
-        """Cluster-wide input of the scores, beyond the row's own fields.
+        """Return the cluster-wide input of the scores, beyond the row's own fields.
 
-        If it changes, all rows are rescored. Must be cheap: called after every node change. For rules without
-        normalization whose `depends` are fields of the node alone.
+        If it changes, all rows are rescored. Must be cheap: called after every node change. Only for rules without
+        normalization whose `depends` holds nothing but fields of the node.
         """
         return None
 
     @abstractmethod
     def score(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Int64Array:
-        """int64[rows]: raw scores, 0..MAX_SCORE unless `normalization` makes them so. Infeasible rows: any."""
+        """Return int64[rows]: raw scores, in 0..MAX_SCORE without `normalization`. Infeasible rows: any value."""
 
 
 class DomainScorePlugin(ScorePlugin):
-    """Prefers nodes by the pods on other nodes: called at each pick, on all feasible rows at once.
+    """Prefers nodes by the pods on other nodes. Called at each pick, on all feasible rows at once.
 
     Declares DOMAINS in `depends`.
     """
 
     @abstractmethod
     def score_domains(self, pod: Pod, tables: "Tables", state: CycleState, feasible: BoolArray) -> Int64Array | None:
-        """int64[nodes]: 0..MAX_SCORE, normalised over the feasible rows; others: any. None: it prefers none."""
+        """Return int64[nodes]: 0..MAX_SCORE, normalized over the feasible rows; other rows: any value.
+
+        None if the rule prefers no node.
+        """
 
     def score(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Int64Array:
-        """Scores as if every node were feasible."""
+        """Score as if every node were feasible."""
         scores = self.score_domains(pod, tables, state, tables.valid)
         return np.zeros(tables.capacity, dtype=np.int64)[rows] if scores is None else scores[rows]
 
 
 class CardFilterPlugin(Plugin):
-    """Rejects cards, for pods that request GPU memory. GpuShare applies it wherever it evaluates cards."""
+    """Rejects cards for pods that request GPU memory. GpuShare applies it wherever it evaluates cards."""
 
     @abstractmethod
     def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:
-        """Rejections of some cards of `rows`; a slot without a card, or without the memory, may hold anything."""
+        """Return the rejections of some cards of `rows`. Any value for slots without a card or without the memory."""
 
 
 class CardScorePlugin(Plugin):
-    """Prefers cards of a node over each other: ahead of the card policy, in the order of the profile."""
+    """Prefers some cards of a node over others. Takes precedence over the card policy, in the order of the profile."""
 
     @abstractmethod
     def score_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Int64Array:
-        """int64[cards, rows]: higher is better. Cards that do not fit: any."""
+        """Return int64[cards, rows]: higher is better. Cards that do not fit: any value."""
 
 
 class CardSetPlugin(Plugin):
-    """Chooses the cards of a pod that asks several, instead of the card policy. At most one in a profile."""
+    """Chooses the cards for a pod that requests several, instead of the card policy. At most one in a profile."""
 
     @abstractmethod
     def choose_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, fits: BoolArray) -> RowArray:
-        """intp[k, rows]: the slots taken on each row, k being the number of cards that the pod asks.
+        """Return intp[k, rows]: the slots taken on each row; k is the number of cards that the pod requests.
 
-        fits: bool[cards, rows], what memory and card filters allow; a row with fewer than k gets any slots.
+        fits: bool[cards, rows], cards that memory and card filters allow. For a row with fewer than k of them, return
+        any slots.
         """
 
 
 class ReservePlugin(Plugin):
-    """Takes something of the chosen node for the pod."""
+    """Reserves resources of the chosen node for the pod."""
 
     @abstractmethod
     def reserve(self, pod: Pod, tables: "Tables", state: CycleState, row: int, now_ns: int) -> Reservation:
-        """Resources of `row` for the pod; the caller books them. now_ns: Unix nanoseconds."""
+        """Return the resources of `row` for the pod; the caller books them. now_ns: Unix nanoseconds."""
 
     def unreserve(self, pod: Pod) -> None:
-        """Release anything that the plugin itself keeps for the pod; no effect if its `reserve` was not reached."""
+        """Release everything that the plugin itself keeps for the pod. No effect if `reserve` was not reached."""
 
 
 class PermitPlugin(Plugin):
@@ -368,12 +374,12 @@ class PermitPlugin(Plugin):
 
     @abstractmethod
     def permit(self, pod: Pod, node: str) -> PermitResult:
-        """Whether the pod may bind to `node` now."""
+        """Decide whether the pod may bind to `node` now."""
 
 
 class PreBindPlugin(Plugin):
-    """Prepares the world before the Binding (volumes)."""
+    """Makes preparations (volumes) before the Binding."""
 
     @abstractmethod
     async def pre_bind(self, pod: Pod, node: str) -> None:
-        """Return when the Binding may be sent; raise a port's ApiError to undo the placement."""
+        """Return when the Binding may be sent. Raises a port's ApiError to undo the placement."""

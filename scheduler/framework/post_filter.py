@@ -1,4 +1,4 @@
-"""The extension point for a pod that fits nowhere. A module of its own, because only it receives a `WhatIf`."""
+"""Extension point for unschedulable pods. A separate module, because only this extension point receives a `WhatIf`."""
 
 from abc import abstractmethod
 from collections.abc import Generator
@@ -11,11 +11,11 @@ from scheduler.pods.pod import Pod
 
 
 class PostFilterPlugin(Plugin):
-    """Does something for a pod that fits nowhere."""
+    """Helps an unschedulable pod."""
 
     @abstractmethod
     def post_filter(self, pod: Pod, what_if: WhatIf) -> Generator[None, None, PostFilterResult]:
-        """The pods to evict, or why preemption does not help.
+        """Return the pods to evict, or why preemption does not help.
 
         Other work runs at each `yield`, and the cluster may change. A step takes milliseconds.
         """

@@ -1,4 +1,4 @@
-"""PostFilter's answers for a pod that fits nowhere: the victims to evict, or why preemption does not help."""
+"""PostFilter's answers for an unschedulable pod: the victims to evict, or why preemption does not help."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -9,10 +9,10 @@ from scheduler.state.cards.booking import CardShare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """Pods to evict, so that one of higher priority fits on a node.
+    """Eviction of pods so that a pod of higher priority fits on a node.
 
-    cards: cards that the pod will get there. victims: of `node`, the most important one first. removed: victims that do
-    not terminate yet. violations: victims that count as protected in the comparison of nodes, including those that
+    cards: cards that the pod will get there. victims: pods on `node`, most important first. removed: victims that are
+    not terminating yet. violations: victims that count as protected when nodes are compared, including those that
     already terminate and those whose eviction the API server denied. protected: how many of `removed` a disruption
     budget protects.
     """
@@ -28,7 +28,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption:
-    """Preemption does not help the pod. message: for its user; reasons: the part of it that makes two messages differ.
+    """Preemption does not help the pod. message: for its user; reasons: the part by which two messages are compared.
 
     retry: try later even if nothing changes. keep_nomination: the nomination stays.
     """

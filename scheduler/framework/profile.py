@@ -1,4 +1,4 @@
-"""The plugins of one profile, and those of them that concern one class of pods."""
+"""Plugins of one profile, and the subset that applies to one class of pods."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,11 +35,11 @@ _OURS: Final = "scheduler.plugins."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Plugins per extension point, in order. score: (plugin, weight).
+    """Plugins for each extension point, in order. score: (plugin, weight).
 
-    signature_plugins, volatile_plugins: rules that define `signature`, `cache_key`. facts: facts that the rules read,
-    each once. over_domains: rules that read other rows. wakes_on: bits of Change that can alter what each filter
-    rejects, except DOMAINS.
+    signature_plugins, volatile_plugins: rules that define `signature` or `cache_key`. facts: facts that the rules read,
+    each once. over_domains: rules that read other rows. wakes_on: bits of Change that can alter the rejections of each
+    filter, except DOMAINS.
     """
 
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
@@ -61,7 +61,7 @@ class Profile:
     wakes_on: Mapping[Plugin, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Reads the declarations of the plugins once."""
+        """Read the declarations of the plugins once."""
         judging = tuple(self.judging())
         over_domains = frozenset(plugin for plugin in judging if plugin.depends & Change.DOMAINS)
         for plugin in self._of_cards():
@@ -81,7 +81,7 @@ class Profile:
         self._note_declared(judging)
 
     def minimum_request(self, pod: Pod) -> Int64Array:
-        """int64[amounts]: the minimum of each that the pod needs on a row, over all filters."""
+        """Return int64[amounts]: the minimum of each amount that the pod needs on a row, over all filters."""
         minimum = np.full(len(Amount), NOTHING, dtype=np.int64)
         for plugin in self.filter:
             for amount, needed in plugin.minimum_request(pod).items():
@@ -90,18 +90,18 @@ class Profile:
 
     @property
     def has_rules_of_others(self) -> bool:
-        """Whether a rule is from another package: it may read anything."""
+        """True if a rule comes from another package: such a rule may read anything."""
         return any(not type(plugin).__module__.startswith(_OURS) for plugin in self.judging())
 
     def judging(self) -> Iterator[Plugin]:
-        """Each plugin that evaluates nodes or cards, once."""
+        """Yield each plugin that evaluates nodes or cards, once."""
         scorers = (plugin for plugin, _ in self.score)
         yield from dict.fromkeys(
             (*self.pre_filter, *self.filter, *scorers, *self._of_cards(), *self.reserve, *self.permit)
         )
 
     def card_rules(self, skipped: Collection[Plugin]) -> CardRules:
-        """Card plugins whose PreFilter did not return SKIP."""
+        """Return the card plugins whose PreFilter did not return SKIP."""
         filters = tuple(plugin for plugin in self.card_filter if plugin not in skipped)
         scorers = tuple(plugin for plugin in self.card_score if plugin not in skipped)
         chooser = None if self.card_set in skipped else self.card_set
@@ -111,7 +111,7 @@ class Profile:
         return CardRules(filters, scorers, chooser, reduce(or_, (int(rule.depends) for rule in rules)))
 
     def class_rules(self, pod: Pod, skipped: Collection[Plugin]) -> ClassRules:
-        """Plugins that apply to the pod: not skipped by PreFilter, and scorers that score it."""
+        """Return the plugins that apply to the pod: not skipped by PreFilter, and scorers that score it."""
         of_node, over_domains = self._of_node, self.over_domains
         filters = tuple(plugin for plugin in self.filter if plugin not in skipped)
         scoring = tuple((plugin, weight) for plugin, weight in self.score if plugin.scores(pod))

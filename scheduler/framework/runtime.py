@@ -1,4 +1,4 @@
-"""Runs a profile's plugins over the tables: which rows are feasible for a pod, and which is best."""
+"""Runs a profile's plugins over the tables to find the feasible rows for a pod and the best of them."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -34,11 +34,11 @@ from scheduler.state.tables import Tables
 Signature: TypeAlias = Hashable
 NOWHERE: Final = -1
 _POINTS: Final = MAX_SCORE // POINT
-# Above this share of changed rows, evaluating all rows as views is cheaper than picking rows out.
+# Above this share of changed rows, evaluating all rows as views is cheaper than selecting rows.
 _FEW: Final = 2
 # Beyond this many missed changes, evaluating a few rows afresh is cheaper than catching up.
 _FEW_CHANGES: Final = 256
-# Per row. By then most rows have changed several times, and a kept evaluation would be recomputed anyway.
+# Per row. By then most rows have changed several times, and a cached evaluation would be recomputed anyway.
 FORGOTTEN_AFTER_CHANGES: Final = 64
 _NODE: Final = int(Change.NODE)
 # Changes that only rules without bookings read.
@@ -47,31 +47,32 @@ _OF_NODE: Final = int(Change.NODE | Change.VOLUMES | Change.REJECTIONS)
 
 @dataclass(slots=True)
 class Runtime:
-    """One profile over one set of tables."""
+    """One profile on one set of tables."""
 
     profile: Profile
     tables: Tables
     cache: EvaluationCache = field(default_factory=EvaluationCache)
-    # State of the last class, if many rows were evaluated: large, and of use only to its next call.
+    # State of the last class, if many rows were evaluated. It is large, and useful only for the next call of that
+    # class.
     _row_cache: CycleState | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        """Starts counting the facts that the plugins read."""
+        """Start counting the facts that the plugins read."""
         for fact in self.profile.facts:
             self.tables.fact(fact)
 
     def signature(self, pod: Pod) -> Signature:
-        """Equal for pods that every rule answers alike while the tables stay as they are."""
+        """Return a key that is equal for pods that every rule answers alike while the tables are unchanged."""
         tables = self.tables
         return (pod.template, *[plugin.signature(pod, tables) for plugin in self.profile.signature_plugins])
 
     def cache_key(self, pod: Pod) -> Hashable:
-        """Equal as long as the answers for the pod's class change with rows only."""
+        """Return a key that is equal as long as the answers for the pod's class change only with rows."""
         tables = self.tables
         return tuple([plugin.cache_key(pod, tables) for plugin in self.profile.volatile_plugins])
 
     def minimum_of_class(self, pod: Pod, signature: Signature) -> MinimumRequest:
-        """The pod's minimum request; with the allowed rows, if they were just computed."""
+        """Return the pod's minimum request, with the allowed rows if the evaluation of its class is current."""
         kept, tables = self.cache.get(signature), self.tables
         is_true = kept is not None and not kept.unschedulable and kept.version == tables.changes.version
         allowed = kept.allowed if kept is not None and is_true and kept.cache_key == self.cache_key(pod) else None
@@ -80,7 +81,7 @@ class Runtime:
         )
 
     def evaluate(self, pod: Pod, signature: Signature) -> Evaluation:
-        """The current evaluation of the pod's class: cached columns that are still true, the rest recomputed."""
+        """Return the current evaluation of the pod's class: reuse valid cached columns and recompute the others."""
         if self._row_cache is not None:
             self._row_cache.drop_row_cache()
             self._row_cache = None
@@ -104,12 +105,12 @@ class Runtime:
 
     @property
     def _oldest(self) -> int:
-        """The oldest version whose evaluations may still be of use."""
+        """The oldest version whose evaluations may still be useful."""
         changes = self.tables.changes
         return max(changes.oldest, changes.version - FORGOTTEN_AFTER_CHANGES * self.tables.capacity)
 
     def best_row(self, pod: Pod, evaluation: Evaluation) -> int:
-        """The feasible row with the highest score, ties by node name; NOWHERE when none is feasible."""
+        """Return the feasible row with the highest score, ties by node name; NOWHERE if none is feasible."""
         total = self.totals(pod, evaluation)
         best = total[total.argmax()]
         if best < 0:
@@ -118,9 +119,9 @@ class Runtime:
         return int(ties[0] if len(ties) == 1 else ties[self.tables.rank[ties].argmin()])
 
     def totals(self, pod: Pod, evaluation: Evaluation) -> Int64Array:
-        """int64[nodes]: the weighted scores added up, negative where not feasible; never to be changed.
+        """Return int64[nodes]: the sums of the weighted scores, negative if not feasible. Do not modify it.
 
-        What every feasible row would get alike may be left out.
+        May omit addends that are equal for all feasible rows.
         """
         total, feasible, rules = evaluation.total, evaluation.feasible, evaluation.rules
         if rules.domain_filters or rules.domain_scorers:
@@ -130,34 +131,34 @@ class Runtime:
         return total
 
     def feasible(self, pod: Pod, evaluation: Evaluation) -> BoolArray:
-        """bool[nodes]: rows that no rule rejects now, domain rules included; never to be changed."""
+        """Return bool[nodes]: rows that no rule rejects now, domain rules included. Do not modify it."""
         return self.left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible)
 
     def rejections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Rejection]]:
-        """Rejections of all rows, for each rule in order."""
+        """Yield the rejections of all rows, for each rule in order."""
         for _, rejections in self.rejections_by_rule(pod, evaluation):
             yield rejections
 
     def rejections_by_rule(self, pod: Pod, evaluation: Evaluation) -> Iterator[tuple[str, list[Rejection]]]:
-        """Rejections of all rows with the name of the rule, for each rule in order."""
+        """Yield the name of each rule with its rejections of all rows, in order."""
         for plugin in evaluation.rules.filters:
             yield plugin.name, list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
         evaluation.state.drop_row_cache()
 
     def verdicts(self, pod: Pod, evaluation: Evaluation, row: int) -> list[CardVerdict]:
-        """State of each card of the node, by the rules that evaluate cards."""
+        """Return the state of each card of the node, by the rules that evaluate cards."""
         rules = evaluation.rules.filters
         return [verdict for plugin in rules for verdict in plugin.verdicts(pod, self.tables, evaluation.state, row)]
 
     def resolvable(self, evaluation: Evaluation, rejections: Sequence[Sequence[Rejection]]) -> Resolvable:
-        """Rows where evictions may make room, over all rows. rejections: as from `rejections`."""
+        """Return the rows where evictions may make room, over all rows. rejections: from `rejections`."""
         rules, of_node = evaluation.rules.filters, set(evaluation.rules.node_filters)
         groups = zip((rule not in of_node for rule in rules), rejections, strict=True)
         (rows,) = resolvable(self.tables.valid, groups).nonzero()
         return Resolvable(rows, rows[~evaluation.allowed[rows]])
 
     def resolvable_on(self, pod: Pod, rows: RowArray) -> tuple[Resolvable, int]:
-        """Rows of `rows` where evictions may make room, and bits of Change that can help on the others."""
+        """Return the subset of `rows` where evictions may make room, and bits of Change that can help on the rest."""
         state, tables = CycleState(), self.tables
         skipped, unschedulable = self.pre_filter(pod, state)
         if unschedulable is not None:
@@ -173,9 +174,9 @@ class Runtime:
         return Resolvable(rows[found], rows[found & ~allowed]), judged.wakes_on
 
     def fits_on(self, pod: Pod, rows: RowArray | None) -> tuple[bool, Evaluation]:
-        """Whether one of `rows` takes the pod now, with the evaluation that shows it. rows: None for all of them.
+        """Return whether one of `rows` takes the pod now, with the evaluation that shows it. rows: None for all.
 
-        A class that was not evaluated for long is evaluated on these rows alone, and not cached.
+        If the last evaluation of the class is old, only these rows are evaluated, and the result is not cached.
         """
         signature = self.signature(pod)
         kept = self.cache.get(signature)
@@ -198,7 +199,7 @@ class Runtime:
         return not kept.unschedulable and behind > max(_FEW_CHANGES, rows)
 
     def evaluated_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
-        """`fits_on` computed from the tables alone, also while a pod is lifted from them."""
+        """Compute `fits_on` without the cache; valid even while pods are lifted from the tables."""
         state = CycleState()
         skipped, unschedulable = self.pre_filter(pod, state)
         if unschedulable is not None:
@@ -229,7 +230,10 @@ class Runtime:
         return fresh
 
     def pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], Rejected | None]:
-        """(plugins to skip, why no node will ever do); `state` then holds the input of Filter and Score."""
+        """Run PreFilter and write the input of Filter and Score to `state`.
+
+        Returns (plugins to skip, why no node can ever take the pod).
+        """
         skipped: set[Plugin] = set()
         for plugin in self.profile.pre_filter:
             result = plugin.pre_filter(pod, self.tables, state)
@@ -240,7 +244,7 @@ class Runtime:
         return skipped, None
 
     def _evaluate_changed(self, kept: Evaluation, pod: Pod, changed: ChangedRows) -> None:
-        # One row as a slice: a view costs a tenth of picking the row out, and one row is the common case.
+        # One row as a slice, the common case: a view costs a tenth of selecting the row by index.
         first = changed.rows[0]
         rows: Rows = slice(first, first + 1) if len(changed.rows) == 1 else np.array(changed.rows, dtype=np.intp)
         rules, node_changed = kept.rules, changed.kinds & _OF_NODE
@@ -252,7 +256,7 @@ class Runtime:
         kept.total[rows] = self._total(pod, kept, rows, feasible)
         kept.version = self.tables.changes.version
         if len(changed.rows) > 1:
-            # The pod is likely to land on one of these rows. The cache of a single row is small, and stays.
+            # The pod will probably land on one of these rows. The cache of a single row is small, so it may stay.
             self._row_cache = kept.state
 
     def _cluster_inputs(self, pod: Pod, rules: ClassRules) -> tuple[Hashable, ...]:
@@ -270,7 +274,7 @@ class Runtime:
         kept.node_total = node_total
 
     def _score_kept(self, pod: Pod, kept: Evaluation, rows: Rows, *, node_changed: bool) -> None:
-        """Update the scores that are kept apart from the total. node_changed: also scores of the node's own fields."""
+        """Update the scores kept apart from the total. node_changed: also scores that read only node fields."""
         rules = kept.rules
         if node_changed and kept.node_total is not None:
             shape = kept.node_total[rows].shape
@@ -282,9 +286,9 @@ class Runtime:
     def left(
         self, pod: Pod, evaluation: Evaluation, filters: Sequence[FilterPlugin], rows: Rows, left: BoolArray
     ) -> BoolArray:
-        """bool[rows]: `left`, itself or a copy, less the rows that the filters reject.
+        """Return bool[rows]: `left` (itself or a copy) without the rows that the filters reject.
 
-        Notes the changes that can help there.
+        Notes the changes that can help on those rows.
         """
         for plugin in filters:
             for rejection in plugin.filter(pod, self.tables, evaluation.state, rows):
@@ -295,12 +299,12 @@ class Runtime:
                     if plugin in self.profile.over_domains:
                         evaluation.wakes_on |= plugin.opened_by(pod, self.tables, evaluation.state)
                     if isinstance(plugin, ReservePlugin):
-                        # The plugin that allocates cards also rejects for the card rules.
+                        # The plugin that allocates cards also rejects on behalf of the card rules.
                         evaluation.wakes_on |= evaluation.state.read(CARD_RULES).wakes_on
         return left
 
     def _total(self, pod: Pod, evaluation: Evaluation, rows: Rows, feasible: BoolArray) -> Int64Array:
-        """int64[rows]: perhaps an array of a plugin's, so the caller copies it."""
+        """Return int64[rows]. It may be an array that belongs to a plugin, so the caller copies it."""
         count = np.count_nonzero(feasible)
         if not count:
             return np.full(feasible.shape, -1, dtype=np.int64)
@@ -314,13 +318,13 @@ class Runtime:
     def _scored(
         self, pod: Pod, state: CycleState, scorers: Sequence[Weighted], rows: Rows, shape: tuple[int, ...]
     ) -> Iterator[Int64Array]:
-        """int64[rows] for each scorer: the weighted scores. shape: (rows,)."""
+        """Yield int64[rows], the weighted scores of each scorer. shape: (rows,)."""
         for plugin, weight in scorers:
             scores = checked_scores(plugin, plugin.score(pod, self.tables, state, rows), shape)
             yield scores if weight == 1 else scores * weight
 
     def _with_domains(self, pod: Pod, evaluation: Evaluation) -> tuple[Int64Array, BoolArray]:
-        """(total, feasible) including the domain rules now; `total` is -1 where not feasible."""
+        """Return (total, feasible) with the domain rules applied; `total` is -1 if not feasible."""
         rules, tables, state = evaluation.rules, self.tables, evaluation.state
         feasible = self.feasible(pod, evaluation)
         total = evaluation.total if feasible is evaluation.feasible else np.where(feasible, evaluation.total, -1)
@@ -337,7 +341,8 @@ class Runtime:
             else:
                 total = _with_normalized(total, plugin.normalization, weight, raw, feasible)
         if total is not evaluation.total:
-            # The domain rules read all rows. Otherwise the cache holds the row where the pod is likely to land.
+            # The domain rules read all rows. Otherwise keep the cache: it holds the row where the pod will probably
+            # land.
             state.drop_row_cache()
         return total, feasible
 
@@ -352,10 +357,10 @@ def _unschedulable(state: CycleState, rejected: Rejected, version: int) -> Evalu
 def _with_normalized(
     total: Int64Array, how: Normalization, weight: int, raw: Int64Array, feasible: BoolArray
 ) -> Int64Array:
-    """`total` plus the weighted, normalised score; infeasible rows stay negative."""
+    """Return `total` plus the weighted, normalized score; infeasible rows stay negative."""
     highest = int(raw.max(where=feasible, initial=0)) if np.count_nonzero(raw) else 0
     if highest == 0:
-        # Every feasible row would get the same.
+        # The score would be equal for every feasible row.
         return total
     normalized = raw * _POINTS // highest * POINT
     if how is Normalization.BY_MAX_REVERSED:

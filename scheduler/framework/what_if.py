@@ -1,7 +1,7 @@
-"""The rules' answers for one node without some of its pods. For PostFilter.
+"""The rules' answers for one node without some of its pods, for PostFilter.
 
-The pods are lifted from the tables themselves, the rules run on that one row, and the pods are put back before any
-other reader: the same code counts, and no node is ever copied.
+The pods are lifted from the tables themselves, the rules run on that row, and the pods are put back before anything
+else reads the tables. So the same code counts, and no node is ever copied.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
@@ -27,15 +27,15 @@ from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
 _MOST_TEMPLATES: Final = 16
-# Over all templates; some two kilobytes each.
+# Over all templates; about 2 KB each.
 _MOST_ROWS_KEPT: Final = 4096
 _FEW_ROWS: Final = 64
-# Gathering more of them takes longer than a step may.
+# Beyond this many changes, collecting them takes longer than a step may.
 _MOST_CHANGES: Final = 4096
 
 
 class OnlyCards(CardFilterPlugin):
-    """Rejects every card but these, of every row."""
+    """Rejects all cards except the given ones, on every row."""
 
     name = "OnlyCards"
 
@@ -45,7 +45,7 @@ class OnlyCards(CardFilterPlugin):
         self._slots = slots
 
     def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[CardRejection]:  # noqa: ARG002 - as asked
-        """Rejection of every other card."""
+        """Reject every other card."""
         rejected = np.ones(tables.cards.units[:, rows].shape, dtype=np.bool_)
         rejected[[slot for slot in self._slots if slot < len(rejected)]] = False
         return (CardRejection(rejected, "Insufficient GPU memory on one card"),)
@@ -53,7 +53,7 @@ class OnlyCards(CardFilterPlugin):
 
 @dataclass(slots=True)
 class Trial:
-    """One node without the pods that are lifted from it; they are back when the `with` block ends.
+    """One node without its lifted pods; they are put back when the `with` block ends.
 
     wakes_on: bits of Change that can alter a rejection.
     """
@@ -67,27 +67,27 @@ class Trial:
     wakes_on: int = 0
 
     def lift(self, record: PodRecord) -> None:
-        """Ask without this pod."""
+        """Lift the pod off the node."""
         self.runtime.tables.lift(record)
         self.lifted[record.pod.key.uid] = record
 
     def put_back(self, record: PodRecord) -> None:
-        """Ask with it again."""
+        """Put a lifted pod back."""
         del self.lifted[record.pod.key.uid]
         self.runtime.tables.put_back(record)
 
     def lift_all(self, records: Iterable[PodRecord]) -> None:
-        """Ask without these pods."""
+        """Lift these pods off the node."""
         for record in records:
             self.lift(record)
 
     def put_back_all(self, records: Iterable[PodRecord]) -> None:
-        """Ask with them again."""
+        """Put these lifted pods back."""
         for record in records:
             self.put_back(record)
 
     def fits(self) -> bool:
-        """Whether the node takes the pod as it is now. That its own fields allow it is known."""
+        """Return whether the node takes the pod in its current state. Its node filters are known to pass."""
         self.state.drop_row_cache()
         judged, rows = Evaluation(state=self.state, rules=self.rules), slice(self.row, self.row + 1)
         left = self.runtime.tables.valid[rows]
@@ -99,7 +99,7 @@ class Trial:
         return True
 
     def reasons(self) -> tuple[str, ...]:
-        """Why the node does not take the pod: reasons of the first rule that rejects it, each once."""
+        """Return why the node does not take the pod: the reasons of the first rule that rejects it, each once."""
         self.state.drop_row_cache()
         rows = slice(self.row, self.row + 1)
         for plugin in self.rules.filters:
@@ -113,12 +113,12 @@ class RowMemo:
     """Results per row and template, kept until the row changes."""
 
     def __init__(self, tables: Tables) -> None:
-        """Empty."""
+        """Create an empty memo."""
         self._tables = tables
         self._kept: LRUCache[Hashable, tuple[int, dict[int, Any]]] = LRUCache(maxsize=_MOST_TEMPLATES)
 
     def of(self, key: Hashable) -> dict[int, Any]:
-        """Results by row; the caller adds to them."""
+        """Return the results by row; the caller adds to them."""
         while sum(len(rows) for _, rows in self._kept.values()) > _MOST_ROWS_KEPT:
             self._kept.popitem()
         version = self._tables.changes.version
@@ -137,11 +137,11 @@ class WhatIf:
     """What-if queries for one pod.
 
     rows: intp[…], nodes where evicting pods of lower priority may make room. resolvable: number of nodes where evicting
-    any pods could. ruled_out: intp[…], those of `rows` that the node's own fields rule out as well. All as of the
-    start.
+    any pods could. ruled_out: intp[…], the subset of `rows` that the node's own fields rule out as well. All three are
+    as of the start.
     minimum: int64[amounts], the pod's minimum request. after_preemption: available amounts without pods of lower
     priority, see `count`. wakes_on: bits of Change that can alter the answers of trials.
-    nominations: the tables show them as the pod sees them.
+    nominations: as the pod sees them, also in the tables.
     """
 
     def __init__(
@@ -171,20 +171,23 @@ class WhatIf:
         self._memo = memo
 
     def is_there(self, row: int) -> bool:
-        """Whether a row of `rows` still belongs to the same node: nodes may change between two steps."""
+        """Return whether a row of `rows` still belongs to the same node; nodes may change between two steps."""
         return self.tables.row_of.get(self._names[row]) == row
 
     def count(self, most_pods: int) -> bool:
-        """Count what is available on `rows`, up to about `most_pods` pods; whether the count is complete."""
+        """Count the amounts available on `rows`, for up to about `most_pods` pods.
+
+        Returns whether the count is complete.
+        """
         if len(self.rows) > _FEW_ROWS:
             return self.after_preemption.follow(most_pods)
         self.after_preemption.amounts(self.rows)
         return True
 
     def in_order(self, rows: RowArray) -> list[int]:
-        """Rows by the number of nominations of other pods, fewest first, then by node name.
+        """Sort rows by the number of nominations of other pods, fewest first, then by node name.
 
-        While victims of others terminate there, they and the nominated pods both count.
+        While another pod's victims terminate on a row, both they and the nominated pods count there.
         """
         kept = np.zeros(self.tables.capacity, dtype=np.int64)
         for node, places in self.nominations.by_node(without=self.pod.key.uid):
@@ -194,25 +197,25 @@ class WhatIf:
         return found
 
     def memo(self) -> dict[int, Any]:
-        """Results per row for pods of this template and priority that are still true.
+        """Return the results per row for pods of this template and priority that are still valid.
 
-        To be fetched again after each `yield`.
+        Call this again after each `yield`.
         """
         return self._memo.of((self.pod.template, self.pod.priority, self.tables.budgets.version))
 
     def is_as_it_was(self, row: int, since: int) -> bool:
-        """Whether nothing on the row has changed after that version of the tables."""
+        """Return whether nothing on the row has changed after this version of the tables."""
         changed = self.tables.changes.since(since)
         return changed is not None and row not in changed.rows
 
     def may_help_on(self, node: str) -> bool:
-        """Whether pods that leave the node may make room there, or the pod fits there as it is."""
+        """Return whether the departure of pods from the node may make room there, or the pod fits there as it is."""
         row = self.tables.row_of.get(node)
         return row is not None and bool((self._found.rows == row).any())
 
     @contextmanager
     def without_nominated(self, row: int) -> Iterator[None]:
-        """One node without the nominated pods that have to yield to the pod, if the tables show any."""
+        """Lift the nominated pods of lower priority off the node, if the tables show any, until the block ends."""
         lifted = self._lower_nominated(row)
         try:
             for record in lifted:
@@ -228,7 +231,7 @@ class WhatIf:
 
     @contextmanager
     def trial(self, row: int, only: Collection[int] | None = None) -> Iterator[Trial]:
-        """One node. only: slots of its cards, when no other will do."""
+        """Start a trial on one node. only: slots of its cards, if no other card will do."""
         state, runtime = CycleState(), self._runtime
         skipped, _ = runtime.pre_filter(self.pod, state)
         rules = runtime.profile.card_rules(skipped)
@@ -240,6 +243,6 @@ class WhatIf:
             trial.lift_all(self._lower_nominated(row))
             yield trial
         finally:
-            # Whatever a rule does: a query must never free the resources of pods.
+            # Whatever a rule raises: a query must never free the resources of pods.
             trial.put_back_all(list(trial.lifted.values()))
         self.wakes_on |= trial.wakes_on

@@ -1,1 +1,1 @@
-"""Features for users of gpushare-scheduler-extender only; removed after their migration."""
+"""Features only for users of gpushare-scheduler-extender; to be removed after their migration."""

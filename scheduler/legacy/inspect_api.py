@@ -21,7 +21,7 @@ PATH: Final = "/gpushare-scheduler/inspect"
 _KEPT_S: Final = 1.0
 _SLICE_S: Final = 0.003
 _RESTS: Final = 9
-# Between two readings of the clock.
+# Time between two readings of the clock.
 _PODS: Final = 64
 # Pieces of a large answer are sent one at a time.
 _NODES_OF_A_PIECE: Final = 64
@@ -56,7 +56,7 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 class InspectApi:
-    """Owned by the event loop."""
+    """Inspect API of one scheduler, with cached answers. Owned by the event loop."""
 
     def __init__(self, tables: Tables, not_ready: Callable[[], str]) -> None:
         """not_ready: why the tables do not match the cluster; "" if they do."""
@@ -65,7 +65,7 @@ class InspectApi:
         self._all = SharedAnswer(self._nodes, _KEPT_S)
 
     async def answer(self, node: str) -> HttpBody:
-        """Answer for one node, or for all if `node` is ""."""
+        """Return the answer for one node, or for all nodes if `node` is ""."""
         if reason := self._not_ready():
             return _failed(reason, HTTPStatus.SERVICE_UNAVAILABLE)
         if not node:
@@ -87,7 +87,7 @@ def _failed(error: str, status: HTTPStatus) -> HttpBody:
 
 
 async def _in_slices(parts: Iterator[bytes]) -> list[bytes]:
-    """All non-empty parts; an empty part only allows a reading of the clock."""
+    """Collect all non-empty parts. An empty part only gives a chance to read the clock."""
     found, began_s = list[bytes](), time.perf_counter()
     for part in parts:
         if part:
@@ -100,7 +100,7 @@ async def _in_slices(parts: Iterator[bytes]) -> list[bytes]:
 
 
 def _node(tables: Tables, name: str) -> Iterator[bytes]:
-    """A node with cards, as JSON; empty for another node, or for a deleted one."""
+    """Yield the JSON of a node with cards; nothing for another node or a deleted one."""
     row = tables.row_of.get(name)
     if row is None or not tables.cards.slots[row]:
         return
@@ -113,7 +113,7 @@ def _node(tables: Tables, name: str) -> Iterator[bytes]:
         if record.held is None or record.nominated:
             continue
         for slot, own in record.held.places:
-            if slot < len(pods):  # its node lost cards during a rest
+            if slot < len(pods):  # the node lost cards during a pause
                 pods[slot].append(_Pod(record.pod.key.name, record.pod.key.namespace, own))
     devices = [
         _Device(slot.card.index, total, sum(pod.used for pod in on), on)

@@ -1,4 +1,4 @@
-"""Every plugin of ours, in the order in which the default profile asks them. Adding a rule adds a line here."""
+"""All built-in plugins, in the order in which the default profile calls them. To add a rule, add a line here."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ PLUGINS: Final[tuple[type[Plugin], ...]] = (
 )
 
 PluginT = TypeVar("PluginT", bound=Plugin)
-# A PreFilter that only rejects is switched on and off as a filter is.
+# A PreFilter that only rejects is enabled and disabled like a filter.
 _POINTS: Final[Mapping[type[Plugin], str]] = {
     PreEnqueuePlugin: "preEnqueue",
     PreFilterPlugin: "filter",
@@ -90,7 +90,7 @@ _POINTS: Final[Mapping[type[Plugin], str]] = {
     PreBindPlugin: "preBind",
 }
 _OF_CARDS: Final = frozenset({"cardFilter", "cardScore", "cardSet"})
-# The only queue sort and the only binder, which are not classes.
+# The only queue sort and the only binder; they are not classes.
 _ONE_OF_A_KIND: Final = (
     PluginDescription(
         name="PrioritySort", points=frozenset({"queueSort"}), indispensable=True, summary="The order of the queue."
@@ -102,12 +102,15 @@ _ONE_OF_A_KIND: Final = (
 
 
 def describe(plugins: Sequence[type[Plugin]] = PLUGINS) -> tuple[PluginDescription, ...]:
-    """Facts about `plugins`, the queue sort and the binder for a configuration."""
+    """Describe `plugins`, the queue sort and the binder for the configuration."""
     return (*map(_described, plugins), *_ONE_OF_A_KIND)
 
 
 def build(profile: ResolvedProfile, resources: ResourceNames, plugins: Sequence[type[Plugin]] = PLUGINS) -> Profile:
-    """The profile's plugins, one object each, in the configured order. ConfigurationError for an unknown name."""
+    """Build the profile's plugins, one object each, in the configured order.
+
+    Raises ConfigurationError if one is unknown.
+    """
     chosen = choose(profile.plugins, describe(plugins))
     named = {name for point in chosen.__slots__ if point != "weights" for name in getattr(chosen, point)}
     classes = {plugin.name: plugin for plugin in plugins}
@@ -152,7 +155,7 @@ def _described(plugin: type[Plugin]) -> PluginDescription:
 def _points(plugin: type[Plugin]) -> frozenset[str]:
     found = {point for kind, point in _POINTS.items() if issubclass(plugin, kind)}
     if found & _OF_CARDS and not issubclass(plugin, FilterPlugin):
-        # The PreFilter of a rule about cards goes with that rule.
+        # The PreFilter of a card rule belongs to that rule.
         found.discard("filter")
     return frozenset(found)
 

@@ -1,4 +1,4 @@
 """A pod's requests, read once from its object: resources, GPU memory, unsupported rules. Pure.
 
-Knows neither nodes nor the state of the cluster.
+Independent of nodes and of the state of the cluster.
 """

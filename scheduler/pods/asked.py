@@ -1,7 +1,7 @@
-"""Every field of a pod's object that scheduling reads, apart from its identity. Pure.
+"""All fields of a pod's object that scheduling reads, apart from its identity. Pure.
 
-Values of one template are computed from this alone, so they cannot depend on a field that the fingerprint lacks. A
-reader of another label, annotation or field finds nothing until its owner declares it.
+The values of a template are computed only from these fields, so they cannot depend on a field that is missing from the
+fingerprint. Code that needs another label, annotation or field finds it empty until that is declared.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _IMAGE: Final = "image"
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
-    """Equal for pods that ask the same: names, names of volumes and unread labels do not enter.
+    """Requests of a pod: equal for pods that request the same. Leaves out names, names of volumes and unread labels.
 
     volume_kinds: one for each volume. over_limit: labels, annotations or gates over a size limit, as text for users.
     """
@@ -47,11 +47,11 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
     over_limit: tuple[str, ...]
 
     def fingerprint(self) -> bytes:
-        """Equal for equal ones only."""
+        """Return bytes that are equal only for equal requests."""
         return _ENCODE(self)
 
     def as_pod(self) -> objects.PodObject:
-        """A pod with these requests and no other fields."""
+        """Return a pod with these requests and no other fields."""
         volumes: list[dict[str, str | objects.VolumeSource | None]] = [{kind: _SOURCE} for kind in self.volume_kinds]
         volumes += [{_IMAGE: objects.VolumeSource(reference=reference)} for reference in self.volume_images]
         return objects.PodObject(
@@ -76,23 +76,23 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
 
 
 def image_references(spec: objects.PodSpec) -> Iterator[str]:
-    """Image references of image volumes."""
+    """Yield the image references of image volumes."""
     sources = (volume.get(_IMAGE) for volume in spec.volumes)
     return (source.reference for source in sources if isinstance(source, objects.VolumeSource))
 
 
 class AskedReader:
-    """Wire pod -> Asked."""
+    """Converts wire pods to Asked."""
 
     def __init__(self, resources: ResourceNames) -> None:
         """resources: the configured names of resources and labels. labels, annotations: the keys that are read."""
         self.labels: Final = frozenset(gpu_request.labels_read(resources))
         self.annotations: Final = frozenset(gpu_request.annotations_read(resources))
-        # In a fixed order, so that equal ones have equal fingerprints.
+        # In a fixed order, so that equal pods have equal fingerprints.
         self._labels, self._annotations = tuple(sorted(self.labels)), tuple(sorted(self.annotations))
 
     def read(self, wire: objects.PodObject, over_limit: tuple[str, ...] = ()) -> Asked:
-        """over_limit: as in Asked."""
+        """Read the requests of a pod. over_limit: as in Asked."""
         meta, spec = wire.metadata, wire.spec
         labels, annotations = meta.labels or _EMPTY, meta.annotations or _EMPTY
         kinds = [kind for volume in spec.volumes for kind in volume if kind != "name"]

@@ -1,6 +1,6 @@
-"""Kubelet features that a pod needs, of those that nodes declare. Pure.
+"""Kubelet features that a pod needs, among those that nodes declare. Pure.
 
-The other features that Kubernetes 1.36 registers are needed only for pod updates, or not at all.
+The other features registered by Kubernetes 1.36 are needed only for pod updates, or not at all.
 Source: component-helpers, nodedeclaredfeatures/features/registry.go, and InferForScheduling of each.
 """
 
@@ -27,5 +27,5 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 def required_features(spec: PodSpec) -> frozenset[str]:
-    """Names of `FEATURES`."""
+    """Return names from `FEATURES`."""
     return frozenset(name for name, needs in FEATURES.items() if needs(spec)) or _NONE

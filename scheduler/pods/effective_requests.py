@@ -28,7 +28,7 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
-# No node has as much of anything. Absurd amounts are cut off here, so that sums over a node's pods never wrap.
+# More than any node has. Absurd amounts are cut off here, so that sums over a node's pods never overflow.
 MOST: Final = 2**53
 _APPS: Final = repeat(ContainerKind.APP)
 # Scoring default of a container without a request. Source: pkg/scheduler/util/pod_resources.go.
@@ -43,8 +43,8 @@ _NOTHING: Final[Quantities] = {}
 class Resized(NamedTuple):
     """Sizes in a pod's status that differ from its spec.
 
-    containers, init_containers: those whose size differs from their request. resources, allocated: of the pod as a
-    whole. infeasible: the kubelet has reported that it can never give the new size.
+    containers, init_containers: the containers whose size differs from their request. resources, allocated: for the pod
+    as a whole. infeasible: the kubelet has reported that it can never allocate the new size.
     """
 
     containers: tuple[ContainerStatus, ...]
@@ -55,7 +55,10 @@ class Resized(NamedTuple):
 
 
 def resized(pod: PodObject) -> Resized | None:
-    """None when every size is the one asked, as of nearly every pod that runs: then the spec alone counts."""
+    """Return the sizes that differ from the spec; None if there are none, as for nearly every running pod.
+
+    If None, only the spec counts.
+    """
     spec, status = pod.spec, pod.status
     if not (status.container_statuses or status.init_container_statuses or status.resources):
         return None
@@ -73,7 +76,7 @@ def resized(pod: PodObject) -> Resized | None:
 
 
 def status_of(said: Resized | None) -> PodStatus:
-    """A status with these sizes."""
+    """Return a status with these sizes."""
     if said is None:
         return _AS_ASKED
     return PodStatus(
@@ -86,7 +89,7 @@ def status_of(said: Resized | None) -> PodStatus:
 
 
 def amounts(quantities: Quantities | None) -> Amounts:
-    """Quantities as exact integers, rounded up. Raises QuantityError for an invalid one."""
+    """Convert quantities to exact integers, rounded up. Raises QuantityError for an invalid quantity."""
     if not quantities:
         return {}
     return {
@@ -96,19 +99,19 @@ def amounts(quantities: Quantities | None) -> Amounts:
 
 
 def is_sidecar(container: Container) -> bool:
-    """An init container that keeps running alongside the app containers."""
+    """Return whether it is an init container that keeps running alongside the app containers."""
     return init_kind(container.restart_policy) is not ContainerKind.INIT
 
 
 def combined(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> Amounts:
-    """Total by the container formula. of_container: amounts of one container."""
+    """Return the total by the container formula. of_container: amounts of one container."""
     return peak_amounts(_in_order(spec, of_container))
 
 
 class Requests(NamedTuple):
-    """A pod's total request.
+    """Total request of a pod.
 
-    amounts: every resource that it occupies on its node, each at most MOST; zero amounts are left out.
+    amounts: every resource that the pod occupies on its node, each at most MOST; zero amounts are left out.
     scoring_cpu_millis, scoring_memory_bytes: for scoring; a container without a request counts with a small default.
     """
 
@@ -118,7 +121,7 @@ class Requests(NamedTuple):
 
 
 def effective_requests(pod: PodObject) -> Requests:
-    """Raises QuantityError. Each container is read once, however many there are."""
+    """Return the total request of a pod. Reads each container only once. Raises QuantityError."""
     containers = list(_in_order(pod.spec, _by_container(pod)))
     total = peak_amounts(containers)
     whole, overhead = _pod_level(pod, total), amounts(pod.spec.overhead)
@@ -145,13 +148,13 @@ def _in_order(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> It
 
 
 def _by_container(pod: PodObject) -> Callable[[Container], Amounts]:
-    """Amounts of each container, including its in-place resize."""
+    """Return a function that gives the amounts of a container, including its in-place resize."""
     spec, status = pod.spec, pod.status
     if not (status.container_statuses or status.init_container_statuses):
         return lambda container: amounts(_requests(container.resources))
     statuses = {s.name: s for s in status.container_statuses}
     if status.init_container_statuses:
-        # An ordinary init container is over before it could be resized.
+        # An ordinary init container ends before it could be resized.
         sidecars = {c.name for c in spec.init_containers if is_sidecar(c)}
         statuses |= {s.name: s for s in status.init_container_statuses if s.name in sidecars}
     infeasible = bool(status.conditions) and _resize_infeasible(pod)
@@ -161,7 +164,7 @@ def _by_container(pod: PodObject) -> Callable[[Container], Amounts]:
 def _not_as_asked(
     statuses: Sequence[ContainerStatus], containers: Sequence[Container], *, infeasible: bool
 ) -> tuple[ContainerStatus, ...]:
-    """Sizes that count in addition to the container's request, without the IDs of its instances."""
+    """Return the sizes that count in addition to the containers' requests, without the IDs of container instances."""
     sized = [status for status in statuses if status.resources is not None]
     if not sized:
         return ()
@@ -177,9 +180,9 @@ def _not_as_asked(
 def _differs(
     actuated: ResourceRequirements | None, admitted: Quantities | None, asked: ResourceRequirements | None
 ) -> bool:
-    """Whether an actuated or admitted size differs from the request, or has more entries.
+    """Return whether an actuated or admitted size differs from the request, or has more entries.
 
-    If not, the largest of the three equals the request.
+    If False, the largest of the three equals the request.
     """
     if actuated is None:
         return False
@@ -201,17 +204,17 @@ def _container_requests(container: Container, status: ContainerStatus | None, *,
 def _while_resized(
     own: Amounts, actuated: ResourceRequirements, admitted: Quantities | None, *, infeasible: bool
 ) -> Amounts:
-    """The largest of the requested, actuated and admitted sizes, while they may differ."""
+    """Return the largest of the requested, actuated and admitted sizes, while they may differ."""
     occupied = amounts(actuated.requests)
     _raise(occupied, amounts(admitted))
     if not infeasible:
-        # Otherwise the new size is infeasible: the actuated or admitted size counts.
+        # If the new size is infeasible, only the actuated and admitted sizes count.
         _raise(occupied, own)
     return occupied
 
 
 def _requests(resources: ResourceRequirements | None) -> Quantities | None:
-    # The API server fills requests from limits; manifests read by the simulator have not been there.
+    # The API server fills in requests from limits, but manifests read by the simulator have not been there.
     if resources is None:
         return None
     if not resources.limits:
@@ -220,9 +223,9 @@ def _requests(resources: ResourceRequirements | None) -> Quantities | None:
 
 
 def _pod_level(pod: PodObject, of_containers: Amounts) -> Amounts:
-    """Pod-level request, for the resources that allow one, including its in-place resize.
+    """Return the pod-level request for the resources that allow one, including its in-place resize.
 
-    of_containers: the sum of the containers, which counts where the pod has only a limit. Source of that:
+    of_containers: the sum over the containers, which counts if the pod has only a limit. Source of that rule:
     pkg/apis/core/v1/defaults.go, defaultPodRequests.
     """
     spec, status = pod.spec, pod.status
@@ -236,7 +239,7 @@ def _pod_level(pod: PodObject, of_containers: Amounts) -> Amounts:
         return asked
     infeasible = _resize_infeasible(pod)
     occupied = _while_resized(asked, status.resources, status.allocated_resources, infeasible=infeasible)
-    # A resource that the pod as a whole does not ask for stays the sum of its containers.
+    # A resource without a pod-level request stays the sum over the containers.
     return {name: occupied.get(name, 0) for name in asked}
 
 

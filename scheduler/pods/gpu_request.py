@@ -1,6 +1,7 @@
-"""A pod's GPU request, read from its containers, labels and annotations. Pure.
+"""GPU request of a pod, read from its containers, labels and annotations. Pure.
 
-The forms are in docs/develop/protocol.md, "Requests". A wrong one is a `GpuRequestError`; the pod shows its message.
+The forms are described in docs/develop/protocol.md, "Requests". An invalid request is a `GpuRequestError`; the pod
+shows its message.
 """
 
 from collections.abc import Mapping
@@ -23,13 +24,13 @@ _DIGITS_OF_UNITS: Final = 4
 
 
 class GpuRequestError(ValueError):
-    """A request that cannot be read, or that no cluster can meet. The text names the key and the expected value."""
+    """A request that is invalid or that no cluster can meet. The message names the key and the expected value."""
 
 
 class PlacementPolicy(StrEnum):
-    """Placement: BINPACK fills cards in use first, SPREAD the emptiest.
+    """Placement policy: BINPACK fills cards in use first, SPREAD the emptiest ones.
 
-    FRAGMENTATION takes the memory that typical pods can use least.
+    FRAGMENTATION takes the memory that is least useful for typical pods.
     """
 
     BINPACK = "binpack"
@@ -39,17 +40,17 @@ class PlacementPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A comma list of names: `wanted` (any of them; empty: all) less `excluded` (written with a leading `!`)."""
+    """Comma-separated list of names: `wanted` (any of them; empty: all) minus `excluded` (with a leading `!`)."""
 
     wanted: frozenset[str] = frozenset()
     excluded: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        """Whether it restricts anything."""
+        """Return whether it restricts anything."""
         return bool(self.wanted or self.excluded)
 
     def accepts(self, name: str) -> bool:
-        """Whether `name` may be taken."""
+        """Return whether `name` may be taken."""
         return name not in self.excluded and (not self.wanted or name in self.wanted)
 
 
@@ -62,8 +63,8 @@ class GpuRequest:
     """GPU memory of one pod, in units.
 
     cards: different cards of one node, >= 1. units_per_card: on each of them, by the container formula, >= 1.
-    containers, init_containers: units of each container on **one** card (0: it asks none).
-    card_policy, node_policy: None leaves it to the profile.
+    containers, init_containers: units of each container on **one** card; 0 if it requests none.
+    card_policy, node_policy: None for the policy of the profile.
     """
 
     cards: int
@@ -78,7 +79,7 @@ class GpuRequest:
 
     @property
     def units(self) -> int:
-        """Units over all cards: the pod's request of the node's `gpu-mem`."""
+        """Units over all cards: the pod's request for the node's `gpu-mem`."""
         return self.cards * self.units_per_card
 
 
@@ -92,12 +93,12 @@ class ResourceNames:
 
 
 def labels_read(resources: ResourceNames) -> tuple[str, ...]:
-    """Labels that `gpu_request_of` reads."""
+    """Return the labels that `gpu_request_of` reads."""
     return (resources.gpu_count, names.PLACEMENT_LABEL)
 
 
 def annotations_read(resources: ResourceNames) -> tuple[str, ...]:
-    """Annotations that `gpu_request_of` reads."""
+    """Return the annotations that `gpu_request_of` reads."""
     return (
         *(resources.gpu_count, names.EXCLUSIVE),
         *(names.CARD_MODELS, names.CARD_UUIDS),
@@ -106,17 +107,17 @@ def annotations_read(resources: ResourceNames) -> tuple[str, ...]:
 
 
 def gpu_units(pod: PodObject, resource: str) -> int:
-    """The pod's effective request of `resource` over all cards, whatever its annotations say; at most MOST."""
+    """Return the pod's effective request for `resource` over all cards, whatever its annotations say; at most MOST."""
     return min(MOST, combined(pod.spec, lambda container: {resource: _limit(container, resource)}).get(resource, 0))
 
 
 def unit_name(unit_mib: int) -> str:
-    """`GiB`, `MiB`, `units of 256 MiB`."""
+    """Return `GiB`, `MiB` or text such as `units of 256 MiB`."""
     return {_GIB: "GiB", 1: "MiB"}.get(unit_mib, f"units of {unit_mib} MiB")
 
 
 def gpu_request_of(pod: PodObject, resources: ResourceNames, unit_mib: int = 1024) -> GpuRequest | None:
-    """The pod's GPU request, None without GPU memory. Raises GpuRequestError for an invalid one.
+    """Return the pod's GPU request; None without GPU memory. Raises GpuRequestError if it is invalid.
 
     unit_mib: MiB in one unit, for messages.
     """
@@ -143,7 +144,7 @@ def gpu_request_of(pod: PodObject, resources: ResourceNames, unit_mib: int = 102
 
 
 def sidecars(pod: PodObject) -> tuple[bool, ...]:
-    """Whether each init container is a sidecar."""
+    """Return for each init container whether it is a sidecar."""
     return tuple(is_sidecar(container) for container in pod.spec.init_containers)
 
 
@@ -152,7 +153,7 @@ def _limit(container: Container, resource: str) -> int:
 
 
 def _written(container: Container, resource: str) -> str:
-    """The quantity as written; `0` without one."""
+    """Return the quantity as written; `0` if there is none."""
     resources = container.resources
     if resources is None:
         return "0"
@@ -160,10 +161,10 @@ def _written(container: Container, resource: str) -> str:
 
 
 def _refuse_bytes_and_fractions(container: Container, resource: str, unit_mib: int) -> None:
-    """A number of bytes where a number of units belongs, and half a unit.
+    """Raise GpuRequestError for a number of bytes instead of units, or a fraction of a unit.
 
-    Amounts that people write with a binary suffix stay so on their way, and `16000` becomes `16k`; so a suffix alone is
-    no mistake.
+    Quantities with a binary suffix keep it on their way here, and `16000` becomes `16k`, so a suffix alone is not a
+    mistake.
     """
     text = _written(container, resource)
     if len(text) <= _DIGITS_OF_UNITS and text.isascii() and text.isdigit():

@@ -1,10 +1,10 @@
-"""Probable mistakes of a pod's author; the pod is read as written, and its owner gets a hint. Pure.
+"""Probable mistakes of a pod's author, and requirements that this scheduler does not support yet. Pure.
 
-An unknown key has no effect, so without a hint the pod would be bound without the rule that its author meant. Hints
-cover keys with our prefix and keys that differ from one of ours by a letter; a few per pod.
+A pod with a mistake is read as written, and its owner gets a hint. An unknown key has no effect, so without a hint the
+pod would be bound without the rule that its author meant. Hints cover keys with our prefix and keys that differ from
+one of ours by a letter; each pod gets only a few.
 
-Requirements of pods that this scheduler does not support yet.
-A pod with one stays Pending with a message that names it, and is never bound as if it had none.
+A pod with an unsupported requirement stays Pending with a message that names it, and is never bound as if it had none.
 """
 
 import re
@@ -17,8 +17,8 @@ from scheduler.kube import objects
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod_volumes import JUDGED
 
-# Volumes that do not restrict the node: they are created or mounted wherever the pod runs. A kind that Kubernetes adds
-# waits until it has been examined.
+# Volumes that do not restrict the node: they are created or mounted wherever the pod runs. Pods with a
+# kind that Kubernetes adds later stay Pending until this scheduler supports it.
 _FREE_VOLUMES: Final = frozenset(
     {
         *("configMap", "secret", "emptyDir", "projected", "downwardAPI", "hostPath", "image", "gitRepo", "csi"),
@@ -29,7 +29,7 @@ _FREE_VOLUMES: Final = frozenset(
 
 
 def unsupported_rules(pod: objects.PodObject) -> tuple[str, ...]:
-    """Unsupported requirements of the pod, as text for users."""
+    """Return the unsupported requirements of the pod, as text for users."""
     return (*_volumes(pod.spec), *_groups(pod.spec))
 
 
@@ -54,7 +54,7 @@ _LIKE: Final = "gpu"
 _LONGEST_KEY: Final = 128
 _LONGEST_AMOUNT: Final = 16
 _MOST_SUSPECTS: Final = 16
-_NEAR: Final = 0.6  # of the letters
+_NEAR: Final = 0.6  # share of the letters
 _EMPTY: Final[Mapping[str, str]] = {}
 # A digit, or a single letter.
 _OF_A_SERIES: Final = re.compile(r"\d|(?<![a-z])[a-z](?![a-z])")
@@ -62,12 +62,12 @@ _POD_KEYS: Final = names.POD_ANNOTATIONS | names.POD_LABELS
 
 
 def mistakes(wire: objects.PodObject, resources: ResourceNames) -> tuple[str, ...]:
-    """Hints for the owner of a waiting pod, at most MOST sentences."""
+    """Return hints for the owner of a waiting pod, at most MOST sentences."""
     return tuple(islice(_found(wire, resources), MOST))
 
 
 def node_mistakes(node: objects.Node) -> tuple[str, ...]:
-    """Hints about a node's annotations, at most MOST sentences."""
+    """Return hints about a node's annotations, at most MOST sentences."""
     unknown = (
         key
         for key in node.metadata.annotations or _EMPTY
@@ -77,7 +77,7 @@ def node_mistakes(node: objects.Node) -> tuple[str, ...]:
 
 
 def forgotten(scheduler_name: str, ours: str) -> str:
-    """Hint for a pod that requests GPU memory and names another scheduler."""
+    """Return a hint for a pod that requests GPU memory and names another scheduler."""
     return (
         f"it requests GPU memory and its schedulerName is {scheduler_name}, which assigns no cards: "
         f"add `schedulerName: {ours}` to its spec"
@@ -85,9 +85,10 @@ def forgotten(scheduler_name: str, ours: str) -> str:
 
 
 def misspelt(scheduler_name: str, ours: Collection[str]) -> str:
-    """Our name that was probably meant; "" if the name may belong to another scheduler.
+    """Return the name of ours that was probably meant; "" if the name may belong to another scheduler.
 
-    Names of a series, such as team-a and team-b, or scheduler and scheduler2, are a letter apart and not misspellings.
+    Names that form a series, such as team-a and team-b, or scheduler and scheduler2, differ by a letter but are not
+    misspellings.
     """
     near = (
         name
@@ -100,7 +101,7 @@ def misspelt(scheduler_name: str, ours: Collection[str]) -> str:
 
 
 def misspelt_as(scheduler_name: str, meant: str) -> str:
-    """Hint for a pod that requests GPU memory and misspells one of our names."""
+    """Return a hint for a pod that requests GPU memory and misspells one of our names."""
     return (
         f"it requests GPU memory and its schedulerName is {scheduler_name}, probably misspelled: "
         f"write `schedulerName: {meant}`"
@@ -113,7 +114,7 @@ def _found(wire: objects.PodObject, resources: ResourceNames) -> Iterator[str]:
         ("annotation", meta.annotations, names.POD_ANNOTATIONS),
         ("label", meta.labels, names.POD_LABELS),
     ):
-        # Nearly no key of nearly any pod is one of those that could be meant for us.
+        # Hardly any pod has a key that could be meant for us.
         if written and _LIKE in "".join(written).lower():
             yield from _of_keys(kind, written, read | {resources.gpu_count}, resources)
     says_count = any(resources.gpu_count in (written or _EMPTY) for written in (meta.annotations, meta.labels))
@@ -136,7 +137,7 @@ def _of_keys(kind: str, written: Iterable[str], read: Collection[str], resources
 
 
 def _of_resources(spec: objects.PodSpec, resources: ResourceNames, *, says_count: bool) -> Iterator[str]:
-    """Hints about resource names. says_count: a label or annotation gives the number of cards."""
+    """Yield hints about resource names. says_count: a label or annotation gives the number of cards."""
     known = {resources.gpu_mem, resources.gpu_core}
     for container, limits, requests in _asked(spec):
         for name, amount in chain(limits.items(), requests.items()):
@@ -154,7 +155,7 @@ def _of_resources(spec: objects.PodSpec, resources: ResourceNames, *, says_count
 
 
 def _unknown_resource(name: str, resources: ResourceNames, as_label: str) -> str:
-    """as_label: how the number of cards is written."""
+    """Return a hint about an unknown resource name. as_label: how to write the number of cards."""
     shown, ours = name[:_LONGEST_KEY], (resources.gpu_mem, resources.gpu_core, resources.gpu_count)
     hint = _hint(shown, ours)
     if hint == _meant(resources.gpu_count):
@@ -165,7 +166,7 @@ def _unknown_resource(name: str, resources: ResourceNames, as_label: str) -> str
 def _asked(
     spec: objects.PodSpec,
 ) -> Iterator[tuple[str, Mapping[str, str | int | float], Mapping[str, str | int | float]]]:
-    """(name, limits, requests) of each container."""
+    """Yield (name, limits, requests) of each container."""
     for container in chain(spec.containers, spec.init_containers):
         asked = container.resources
         yield container.name, asked.limits or _EMPTY if asked else _EMPTY, asked.requests or _EMPTY if asked else _EMPTY
@@ -204,13 +205,13 @@ def _meant(name: str) -> str:
 
 
 def _likeness(key: str, ours: str) -> float:
-    """Similarity of the parts after the prefix, 0 to 1."""
+    """Return the similarity of the parts after the prefix, 0 to 1."""
     one, other = key.rpartition("/")[2], ours.rpartition("/")[2]
     return _in_common(one, other) / max(len(one), len(other), 1)
 
 
 def _a_letter_away(key: str) -> bool:
-    """Whether one letter more, less or other, or two in the other order, make it one of ours."""
+    """Return whether adding, removing or changing a letter, or swapping two, turns the key into one of ours."""
     return any(_differs_by_a_letter(key, ours) for ours in _POD_KEYS if abs(len(key) - len(ours)) <= 1)
 
 
@@ -224,7 +225,7 @@ def _differs_by_a_letter(key: str, ours: str) -> bool:
 
 
 def _in_common(one: str, other: str) -> int:
-    """Letters that both begin with and end with."""
+    """Return the number of letters in the common prefix and the common suffix."""
     head = _begins_alike(one, other)
     return head + _begins_alike(one[head:][::-1], other[head:][::-1])
 

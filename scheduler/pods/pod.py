@@ -1,7 +1,7 @@
-"""The scheduler's pod: its identity, and the Template that it shares with similar pods.
+"""The scheduler's view of a pod: its identity, and the Template that it shares with similar pods.
 
-Pure. `PodReader` turns wire objects into these; pods of one template share one `Template` object, so a
-template's requests and selectors are computed once, and classes compare by identity.
+Pure. `PodReader` turns wire objects into pods. Pods of one template share one `Template` object, so a template's
+requests and selectors are computed once, and classes compare by identity.
 """
 
 from collections.abc import Mapping
@@ -26,16 +26,19 @@ from scheduler.pods.pod_volumes import NO_VOLUMES, ClaimKey, PodVolumes, volumes
 
 
 class TransitionError(Exception):
-    """A verb that the pod's state does not allow: our own bug, so the process ends and starts clean."""
+    """A state transition that the pod's state does not allow.
+
+    This is our own bug, so the process ends and restarts clean.
+    """
 
 
 def expect(holds: bool, message: str) -> None:  # noqa: FBT001 - reads like an assertion, which it is
-    """Raise TransitionError unless it holds."""
+    """Raise TransitionError unless `holds`."""
     if not holds:
         raise TransitionError(message)
 
 
-# 1,024 templates of the usual size without a known pod. A key is as long as the data it stands for, or a digest.
+# Room for 1,024 templates of the usual size. A key is the data that it stands for, or its digest if that is long.
 _LONGEST_KEY: Final = 4096
 _KEPT_BYTES: Final = 1024 * _LONGEST_KEY
 _DIGEST: Final = 32
@@ -57,7 +60,7 @@ PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """A port of the node. ip: "" and "0.0.0.0" are every address."""
+    """Port of the node. ip: "" and "0.0.0.0" mean every address."""
 
     ip: str
     protocol: str
@@ -65,15 +68,15 @@ class HostPort:
 
 
 class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True):
-    """Every field of a pod that scheduling reads, apart from its identity. Compared by identity: see PodReader.
+    """All fields of a pod that scheduling reads, apart from its identity. Compared by identity, see PodReader.
 
-    requests: all resources but gpu-mem, zero amounts left out (cpu in millis, others whole).
-    gpu_units: effective gpu-mem request over all cards, also where `gpu_request` could not be read.
-    gpu_request_error: why the GPU request is wrong; "" when it is right. unsupported: requirements without a rule.
-    images: of each container, init containers first; volume_images: of each volume that is an image; with their tags.
-    required_features: names of features that the node has to declare.
+    requests: all resources except gpu-mem, without zero amounts (cpu in millis, others whole). gpu_units: effective
+    gpu-mem request over all cards, even if `gpu_request` could not be read. gpu_request_error: why the GPU request is
+    invalid; "" if it is valid. unsupported: requirements without a rule. images: of each container, init containers
+    first; volume_images: of each volume that is an image; both with their tags. required_features: names of features
+    that the node has to declare.
     over_limit: parts that exceed a size limit and were left out, see `scheduler.kube.size_limits`. A waiting pod with
-    any stays Pending, and nothing else of it is read.
+    such parts stays Pending, and no other part of it is read.
     """
 
     requests: Amounts
@@ -98,12 +101,12 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True
 
 
 class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """One pod. created: RFC 3339, "" unknown. node_name: "" while it waits. owner_uid: of its controller, or "".
+    """One pod. created: RFC 3339, "" if unknown. node_name: "" while it waits. owner_uid: of its controller, or "".
 
-    volumes: the pod's own; pods of one template may differ in them.
-    started: when a kubelet first saw it, RFC 3339, "" before. nominated_node: as its status says, or "".
-    preempts: whether it may preempt. preempted: a scheduler is evicting it for another pod.
-    mirror: of a static pod, which its kubelet keeps running even if the pod is deleted.
+    volumes: the pod's own; pods of one template may differ in them. started: when a kubelet first saw the pod, RFC
+    3339; "" before. nominated_node: as in its status, or "". preempts: whether it may preempt. preempted: a scheduler
+    is evicting it for another pod. mirror: copy of a static pod, which its kubelet keeps running even if the copy is
+    deleted.
     """
 
     key: PodKey
@@ -136,7 +139,7 @@ class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class _Kept(NamedTuple):
-    """A Template and its approximate memory in bytes: about the size of its source.
+    """Template with its approximate memory in bytes, which is about the size of its source.
 
     counted: whether it holds the amounts of a pod with a node; False for a waiting pod over a limit.
     """
@@ -159,19 +162,19 @@ class PodReader:
         self._unit_mib = unit_mib
         self._asked = AskedReader(resources)
         self._kept = kept_resources((resources.gpu_mem, resources.gpu_core))
-        # Read whatever their length: their readers report an invalid one.
+        # Read at any length, because their readers report an invalid one.
         self._annotations = self._asked.annotations | _PROTOCOL
-        # Nearly every pod has the same, and each template read its own.
+        # Nearly all pods have equal tolerations, but each template decoded its own copy.
         self._tolerations: LRUCache[tuple[objects.Toleration, ...], tuple[objects.Toleration, ...]] = LRUCache(_SHARED)
         self._kept_whole = frozenset(names.ALLOCATION_KEYS) - self._asked.annotations
         self._templates: LRUCache[bytes, _Kept] = LRUCache(_KEPT_BYTES, getsizeof=lambda kept: kept.size)
-        # By digest: every Template that a known pod has; the ones above are the most recent.
+        # By digest: every Template of a known pod. `_templates` holds the most recent ones.
         self._in_use: WeakValueDictionary[bytes, Template] = WeakValueDictionary()
 
     def read(self, wire: objects.PodObject) -> Pod:
-        """The pod, sharing its Template with every earlier pod that requests the same.
+        """Read a pod. It shares its Template with every earlier pod that requests the same.
 
-        Parts over a limit (`scheduler.kube.size_limits`) are left out, and named in the Template.
+        Parts over a limit (`scheduler.kube.size_limits`) are left out and named in the Template.
         """
         if is_slim(wire):
             return self._read(wire, wire.metadata.annotations, ())
@@ -185,7 +188,7 @@ class PodReader:
         return self._read(wire, kept, over_limit)
 
     def _read(self, wire: objects.PodObject, annotations: Mapping[str, str] | None, over_limit: tuple[str, ...]) -> Pod:
-        """annotations: those that are kept. over_limit: as in Asked."""
+        """Read a pod. annotations: those to keep. over_limit: as in Asked."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         return Pod(
             key=PodKey(meta.namespace, meta.name, meta.uid),
@@ -227,18 +230,18 @@ class PodReader:
         return kept.template
 
     def _work_out(self, asked: Asked, size: int, *, waits: bool) -> _Kept:
-        """size: of the fingerprint."""
+        """Compute the Template of a pod. size: of the fingerprint."""
         pod = asked.as_pod()
         found = excesses(pod, size, self._kept)
         over_limit = (*asked.over_limit, *(one.told for one in found))
         if over_limit and waits:
-            # Summing up its requests would cost more than reading it.
+            # Adding up its requests would cost more than reading it.
             return _Kept(self._worked_out(_NOTHING_ASKED, over_limit), _LONGEST_KEY, counted=False)
         template = self._worked_out(fitted(pod, found), over_limit)
         return _Kept(template, max(size, _LONGEST_KEY), counted=True)
 
     def _worked_out(self, pod: objects.PodObject, over_limit: tuple[str, ...]) -> Template:
-        """pod: the fields that were read of one pod."""
+        """Compute a Template. pod: the fields that were read from one pod."""
         spec = pod.spec
         gpu_request, gpu_request_error = None, ""
         try:
@@ -265,7 +268,7 @@ class PodReader:
             affinity=affinity.pod_affinity or NO_TERMS,
             anti_affinity=affinity.pod_anti_affinity or NO_TERMS,
             spread=spec.topology_spread_constraints,
-            # A pod over a limit is not scored, and may have thousands.
+            # A pod over a limit is not scored, and may have thousands of images.
             images=() if over_limit else tuple(_full_name(each.image) for each in containers),
             volume_images=() if over_limit else tuple(map(_full_name, image_references(spec))),
             required_features=required_features(spec),
@@ -273,7 +276,7 @@ class PodReader:
 
 
 def _full_name(reference: str) -> str:
-    """Image reference with a tag: `a.b:5000/c` becomes `a.b:5000/c:latest`; a tag or digest is kept.
+    """Add the tag to an image reference: `a.b:5000/c` becomes `a.b:5000/c:latest`. A tag or digest is kept.
 
     Source: kube-scheduler, plugins/imagelocality/image_locality.go, normalizedImageName.
     """
@@ -297,5 +300,5 @@ def _host_ports(spec: objects.PodSpec) -> frozenset[HostPort]:
         for port in container.ports
         if port.host_port > 0
     ]
-    # An empty set of one's own is larger than many a template.
+    # A separate empty set would be larger than many templates.
     return frozenset(ports) if ports else _NO_PORTS

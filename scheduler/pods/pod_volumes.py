@@ -1,4 +1,4 @@
-"""The volumes of a pod that restrict its nodes. Pure.
+"""Volumes of a pod that restrict its nodes. Pure.
 
 Sources: k8s.io/component-helpers/storage/ephemeral (VolumeClaimName); kube-scheduler, plugins/volumerestrictions
 (isVolumeConflict); k8s.io/csi-translation-lib/plugins, for the drivers that replaced volume plugins.
@@ -14,7 +14,7 @@ from scheduler.kube.size_limits import MOST_VOLUMES
 
 # (namespace, name) of a PersistentVolumeClaim.
 ClaimKey: TypeAlias = tuple[str, str]
-# (driver, handle): an attachment of a node.
+# (driver, handle): an attachment on a node.
 Attachable: TypeAlias = tuple[str, str]
 
 CLAIM: Final = "persistentVolumeClaim"
@@ -24,7 +24,7 @@ AZURE: Final = "azureDisk"
 CINDER: Final = "cinder"
 GCE: Final = "gcePersistentDisk"
 PORTWORX: Final = "portworxVolume"
-# CSI driver that attaches each kind.
+# CSI driver that attaches volumes of each kind.
 DRIVERS: Final = {
     AWS: "ebs.csi.aws.com",
     AZURE: "disk.csi.azure.com",
@@ -38,21 +38,24 @@ JUDGED: Final = frozenset({CLAIM, EPHEMERAL, _ISCSI, _RBD, *DRIVERS})
 
 
 class PodClaim(NamedTuple):
-    """A claim that a pod uses. ephemeral: made for this pod alone, by the controller of ephemeral volumes."""
+    """A claim that a pod uses. ephemeral: created only for this pod, by the controller of ephemeral volumes."""
 
     name: str
     ephemeral: bool
 
 
 class DiskUse(NamedTuple):
-    """A disk that two pods of a node may share only if both read it."""
+    """Disk that two pods on a node may share only if both read it."""
 
     disk: str
     read_only: bool
 
 
 class PodVolumes(msgspec.Struct, frozen=True):
-    """claims: in the order of the volumes. attached: disks that the pod names itself, and that a node attaches."""
+    """Volumes of a pod. claims: in the order of the volumes.
+
+    attached: disks that the pod names itself, and that are attached to its node.
+    """
 
     claims: tuple[PodClaim, ...] = ()
     disks: tuple[DiskUse, ...] = ()
@@ -63,7 +66,7 @@ NO_VOLUMES: Final = PodVolumes()
 
 
 def volumes_of(pod: objects.PodObject) -> PodVolumes:
-    """Volumes of the pod; none for a pod with more volumes than are read."""
+    """Return the volumes of the pod; none if it has more volumes than are read."""
     volumes = pod.spec.volumes
     if not any(kind in JUDGED for volume in volumes for kind in volume) or len(volumes) > MOST_VOLUMES:
         return NO_VOLUMES
@@ -86,7 +89,7 @@ def volumes_of(pod: objects.PodObject) -> PodVolumes:
 
 
 class Disk(NamedTuple):
-    """How a disk is named, by the kinds of old; what another kind has is ""."""
+    """Name of a disk in the old volume kinds; fields of the other kinds are ""."""
 
     volume_id: str
     pd_name: str
@@ -94,17 +97,17 @@ class Disk(NamedTuple):
 
 
 def handle(kind: str, source: objects.VolumeSource | Disk) -> str:
-    """CSI handle of a disk; different disks have different handles."""
+    """Return the CSI handle of a disk; different disks have different handles."""
     if kind == GCE:
         return source.pd_name
     if kind == AZURE:
         return source.disk_uri
-    # aws://<zone>/<id>, or the id alone.
+    # aws://<zone>/<id>, or only the id.
     return source.volume_id.rpartition("/")[2] if kind == AWS else source.volume_id
 
 
 def _disks(kind: str, source: objects.VolumeSource) -> Iterator[DiskUse]:
-    """Two uses conflict when they name one disk; a disk of Ceph is named by each of its monitors."""
+    """Yield the disk uses of a volume. Two uses of the same disk conflict; a Ceph disk has one use for each monitor."""
     if kind == GCE:
         yield DiskUse(f"{kind} {source.pd_name}", source.read_only)
     elif kind == AWS:
@@ -113,6 +116,6 @@ def _disks(kind: str, source: objects.VolumeSource) -> Iterator[DiskUse]:
     elif kind == _ISCSI:
         yield DiskUse(f"{kind} {source.iqn}", source.read_only)
     elif kind == _RBD:
-        # kube-apiserver writes the pool that is left out.
+        # kube-apiserver fills in a missing pool.
         for monitor in dict.fromkeys(source.monitors):
             yield DiskUse(f"{kind} {monitor} {source.pool} {source.image}", source.read_only)

@@ -1,4 +1,4 @@
-"""A label selector as people write it for `kubectl -l`: `app=web,tier in (a, b),!canary`. Pure.
+"""Label selectors as users write them for `kubectl -l`: `app=web,tier in (a, b),!canary`. Pure.
 
 Source of the syntax: k8s.io/apimachinery/pkg/labels/selector.go, Parse.
 """
@@ -25,7 +25,7 @@ class SelectorError(ValueError):
 
 
 def requirements(text: str) -> tuple[Requirement, ...]:
-    """Requirements of the selector, all to be met. Raises SelectorError; an empty text, too, is an error.
+    """Parse a selector into requirements, all of which must be met. Raises SelectorError, also for an empty text.
 
     text: at most as long as an annotation that is read (`scheduler.kube.size_limits`).
     """

@@ -1,4 +1,4 @@
-"""Process parts of both programs: probes and metrics, API connectivity, a way to stop, a log.
+"""Parts shared by both programs: probes and metrics, API connectivity, a way to stop, and logging.
 
-Knows neither pods nor cards.
+Independent of pods and cards.
 """

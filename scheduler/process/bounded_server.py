@@ -1,10 +1,10 @@
-"""An HTTP server that a client can neither fill nor keep waiting: bounded connections, each with a deadline.
+"""HTTP server that a client can neither fill nor keep waiting: connections are limited, each with a deadline.
 
     accepted --(TLS)--> CONNECTED --request--> ANSWERING --answered--> IDLE --request--> ANSWERING
         |                   |                      |                    |
-        +-------------------+---- deadline, or for a new one when all places are taken (places.py) ----> cut off
+        +------------ deadline, or to make room when the server is full (places.py) -------------> cut off
 
-A probe of the kubelet is always accepted, and keeps its connection: other clients have more.
+A kubelet's probe is always accepted and keeps its connection, because other clients have more connections.
 """
 
 import asyncio
@@ -25,11 +25,12 @@ Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """connections: maximum at one time, including those in their TLS handshake. handshake_s: limit of the handshake.
+    """Limits of the server, in seconds unless noted.
 
-    request_s: for the first request; Prometheus and the kubelet send theirs at once.
-    answer_s: for the answer, and for reading it; longer than Prometheus waits by default (scrape_timeout: 10 s).
-    idle_s: to send another request; Prometheus scrapes on one connection, every minute by default.
+    connections: maximum number at one time, including those in their TLS handshake. handshake_s: for the handshake.
+    request_s: for the first request; Prometheus and the kubelet send theirs at once. answer_s: for producing the answer
+    and for the client to read it; longer than Prometheus waits by default (scrape_timeout: 10 s). idle_s: until the
+    next request; Prometheus reuses one connection for all its scrapes, every minute by default.
     """
 
     connections: int = 64
@@ -43,7 +44,10 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 def _is_ours(line: logging.LogRecord) -> bool:
-    """Whether a line is about a bug; a client can send invalid requests as often as it likes."""
+    """Return whether a log line reports a bug.
+
+    Lines about invalid requests do not: a client can cause any number of them.
+    """
     return line.exc_info is None or not isinstance(line.exc_info[1], HttpProcessingError)
 
 
@@ -52,7 +56,7 @@ _log.addFilter(_is_ours)
 
 
 class BoundedServer(web.Server):
-    """Answers with `answer`, cancelled when the client leaves or its time is over."""
+    """Server that answers with `answer`, which is cancelled when the client leaves or its time is over."""
 
     def __init__(self, answer: Answer, limits: Limits = DEFAULT_LIMITS, tls: ssl.SSLContext | None = None) -> None:
         """tls: None for HTTP. The listening socket must be plain: the handshake happens here."""
@@ -66,13 +70,13 @@ class BoundedServer(web.Server):
         self._answer = answer
         self._limits = limits
         self._tls = tls
-        # By the protocol of its requests.
+        # By the protocol that handles the requests of the connection.
         self._handshakes: dict[Hashable, Handshake] = {}
         self._loop = asyncio.get_running_loop()
         self._places: dict[Hashable, OpenConnection] = {}
 
     def __call__(self) -> Any:  # noqa: ANN401 - a private type of aiohttp
-        """Protocol for an accepted connection, as in web.Server."""
+        """Return the protocol for an accepted connection, like web.Server."""
         return super().__call__() if self._tls is None else Handshake(self._accepted)
 
     def _accepted(self, handshake: Handshake, transport: asyncio.BaseTransport) -> None:
@@ -83,24 +87,24 @@ class BoundedServer(web.Server):
         handshake.begin(transport, handler, self._tls, self._limits.handshake_s, lambda: self._over(handler))
 
     def _over(self, handler: Hashable) -> None:
-        """The handshake."""
+        """Note that the handshake is over."""
         if (handshake := self._handshakes.pop(handler, None)) is not None:
             self._forget(handshake)
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as web.Server
-        """Close all connections, as web.Server does."""
+        """Close all connections, like web.Server."""
         for handshake in self._handshakes.values():
             handshake.abort()
         await super().shutdown(timeout)
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:  # noqa: ANN401 - a private type of aiohttp
-        """Note an open connection, as web.Server does."""
+        """Note an open connection, like web.Server."""
         self._over(handler)
         super().connection_made(handler, transport)
         self._take_place(handler, transport, self._limits.request_s)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:  # noqa: ANN401 - as above
-        """Note a closed connection, as web.Server does."""
+        """Note a closed connection, like web.Server."""
         self._forget(handler)
         super().connection_lost(handler, exc)
 
@@ -112,7 +116,7 @@ class BoundedServer(web.Server):
         except ConnectionResetError:
             if request.transport is not None and not request.transport.is_closing():
                 raise
-            # The client has left, or was cut off: the response is not read.
+            # The client left or was cut off, so nobody reads the response.
             return web.Response()
         finally:
             self._moves(connection, ConnectionState.IDLE, self._limits.idle_s)
@@ -129,7 +133,7 @@ class BoundedServer(web.Server):
     def _moves(
         self, connection: Hashable, state: ConnectionState, seconds: float, answers: web.BaseRequest | None = None
     ) -> None:
-        """Into this state, for so long; not where it has been cut off."""
+        """Put the connection into a state for at most `seconds`; no effect if it has been cut off."""
         place = self._places.get(connection)
         if place is None:
             return

@@ -1,7 +1,8 @@
-"""This build: its version, and its commit if known.
+"""Version of this build, and its commit if known.
 
 installed from a wheel    commit.txt next to this file, written by setup.py when the wheel was built
-run from a clone          git's answer for the clone, now
+run from a clone          output of git in the clone at run time
+
 """
 
 import platform
@@ -18,14 +19,14 @@ _PACKAGE: Final = "gpushare-scheduler"
 _UNKNOWN: Final = "unknown"
 _COMMIT: Final = Path(__file__).with_name("commit.txt")
 _CLONE: Final = Path(__file__).resolve().parents[2]
-# `-dirty` where tracked files differ from the commit. Looking must not take a lock that the user's own git waits for.
+# `-dirty` if tracked files differ from the commit. The check must not take a lock that the user's own git waits for.
 _DESCRIBE: Final = ("git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
 _ANSWER_WITHIN_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class BuildInfo:
-    """version: of the package. commit: abbreviated, maybe with `-dirty`; "" where it is not known."""
+    """Build of the package. commit: abbreviated, possibly with `-dirty`; "" if unknown."""
 
     version: str
     commit: str
@@ -36,7 +37,7 @@ class BuildInfo:
 
 @cache
 def build_info() -> BuildInfo:
-    """The running build. In a clone it calls git, some hundredths of a second the first time."""
+    """Return the running build. In a clone, the first call runs git, which takes some hundredths of a second."""
     try:
         installed = version(_PACKAGE)
     except PackageNotFoundError:
@@ -45,7 +46,7 @@ def build_info() -> BuildInfo:
 
 
 def show(registry: CollectorRegistry) -> None:
-    """The metric `gpushare_build_info`: always 1, with the build in its labels."""
+    """Add the metric `gpushare_build_info`: always 1, with the build in its labels."""
     build = build_info()
     labels = {"version": build.version, "commit": build.commit, "python": platform.python_version()}
     Info("gpushare_build", "Build of gpushare-scheduler.", registry=registry).info(labels)
@@ -58,7 +59,7 @@ def _commit() -> str:
 
 
 def _of_clone() -> str:
-    """Git's description; "" without git, or if git does not trust this user with the clone."""
+    """Return git's description; "" without git, or if git does not trust this user with the clone."""
     try:
         said = subprocess.run(  # noqa: S603 - the command is the one above
             _DESCRIBE, cwd=_CLONE, capture_output=True, text=True, check=False, timeout=_ANSWER_WITHIN_S

@@ -1,4 +1,4 @@
-"""Time since which the API server does not serve a request: for readiness, metrics and the log of both programs.
+"""API connectivity: since when each kind of request fails, for readiness, metrics and the log of both programs.
 
     WORKS --failed--> FAILS since then, for a reason --recovered--> WORKS
 
@@ -14,26 +14,29 @@ from prometheus_client.registry import Collector
 
 from scheduler.process.series import Label, Series
 
-# The requests that bind, which a `Contact` shows alongside the watches.
+# The bind requests, which a `Contact` reports alongside the watches.
 BINDINGS: Final = "bindings"
 _MOST_REASONS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """answered_s: of the last answer, or of the start. failing_since_s: None while it works."""
+    """State of one kind of request. answered_s: time of the last answer, or of the start.
+
+    failing_since_s: None while requests work.
+    """
 
     answered_s: float
     failing_since_s: float | None = None
     reason: str = ""
 
     def failing_s(self, now_s: float) -> float:
-        """Duration of the failure, 0 while it works."""
+        """Return for how long requests have failed; 0 while they work."""
         return 0.0 if self.failing_since_s is None else now_s - self.failing_since_s
 
 
 class Contact:
-    """API connectivity by request: a watch, by the name of its kind, or another request that may fail."""
+    """API connectivity by kind of request: watches, by the name of their kind, and other requests that may fail."""
 
     def __init__(self, watches: Iterable[str], now_s: Callable[[], float]) -> None:
         """now_s: monotonic seconds."""
@@ -43,11 +46,11 @@ class Contact:
         self._told: dict[str, set[str]] = {}
 
     def answered(self, request: str) -> None:
-        """Note an answer. A failure may continue: a list has to be complete."""
+        """Note an answer. This does not end a failure: a list has to be complete."""
         self._states[request] = replace(self._state(request), answered_s=self._now_s())
 
     def recovered(self, request: str) -> None:
-        """Note that it works again, or for the first time."""
+        """Note that requests work again, or for the first time."""
         if request in self._watches:
             self._states[request] = _State(self._now_s())
         else:
@@ -55,7 +58,7 @@ class Contact:
         self._told.pop(request, None)
 
     def failed(self, request: str, reason: str) -> bool:
-        """Note a failure. True for a reason that is new since the last recovery."""
+        """Note a failure. Returns True if the reason is new since the last recovery."""
         now_s, before = self._now_s(), self._state(request)
         since_s = now_s if before.failing_since_s is None else before.failing_since_s
         self._states[request] = replace(before, failing_since_s=since_s, reason=reason)
@@ -66,7 +69,7 @@ class Contact:
         return is_new
 
     def problem(self, longer_than_s: float) -> str:
-        """The request that has failed longer than that, for how long, and why; "" for none."""
+        """Return the request that has failed for longer than this, for how long, and why; "" if there is none."""
         now_s = self._now_s()
         late = {r: state for r, state in self._states.items() if state.failing_s(now_s) > longer_than_s}
         if not late:
@@ -76,7 +79,7 @@ class Contact:
         return f"the API server has not served {', '.join(sorted(late))} for {longest_s:.0f} s: {reasons}"
 
     def ages_s(self) -> list[tuple[str, float, float]]:
-        """(request, seconds since the last answer, seconds for which it has failed)."""
+        """Return (request, seconds since the last answer, seconds for which it has failed) for each kind."""
         now_s = self._now_s()
         return [(r, now_s - state.answered_s, state.failing_s(now_s)) for r, state in list(self._states.items())]
 
@@ -104,19 +107,19 @@ def contact_series(prefix: str) -> tuple[Series, Series]:
 
 
 class ContactCollector(Collector):
-    """The metrics of a Contact."""
+    """Collector of the metrics of a Contact."""
 
     def __init__(self, prefix: str, contact: Contact) -> None:
-        """prefix: as `contact_series`."""
+        """prefix: as in `contact_series`."""
         self._series = contact_series(prefix)
         self._contact = contact
 
     def describe(self) -> list[Metric]:
-        """No names: they are not checked for duplicates."""
+        """Return no names, so that they are not checked for duplicates."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Two gauges, by request."""
+        """Yield two gauges, each with one value per request."""
         answered, failing = (one.gauges() for one in self._series)
         for request, age_s, failing_s in self._contact.ages_s():
             answered.add_metric([request], age_s)

@@ -1,7 +1,7 @@
-"""Pages that answer with a document; answers for this machine alone; one slow answer for all who ask at once.
+"""Helpers for pages: documents, pages for the local machine only, and one slow answer shared by concurrent clients.
 
-Pages that name pods are for this machine alone: only a peer on loopback is answered.
-`kubectl exec` and `kubectl port-forward` arrive there, by the API server's leave.
+Pages that name pods are restricted to the local machine: only a peer on loopback gets an answer.
+`kubectl exec` and `kubectl port-forward` connect from there, with the API server's permission.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from aiohttp import web
 
 
 class HttpBody(NamedTuple):
-    """pieces: of the body; a slow reader holds references, not a copy."""
+    """Body of an answer. pieces: parts of the body; a slow reader holds references to them, not a copy."""
 
     pieces: Sequence[bytes]
     status: HTTPStatus = HTTPStatus.OK
@@ -24,7 +24,10 @@ class HttpBody(NamedTuple):
 def document_page(
     path: str, answer: Callable[[str], Awaitable[HttpBody]]
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    """path: of the page, with or without a trailing slash. answer: called with the rest of the path, "" for none."""
+    """Return the handler of a page. answer: called with the rest of the path, "" if there is none.
+
+    path: of the page, with or without a trailing slash.
+    """
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         found = await answer(request.path.removeprefix(path.rstrip("/")).lstrip("/"))
@@ -42,7 +45,7 @@ def document_page(
 def on_this_machine(
     handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    """The handler for callers on this machine; others get an explanation."""
+    """Restrict the handler to clients on this machine; others get an explanation."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if not is_loopback(request.remote):
@@ -53,7 +56,7 @@ def on_this_machine(
 
 
 def is_loopback(peer: str | None) -> bool:
-    """Whether a connection came from this machine's loopback. peer: an IP address; None if unknown."""
+    """Return whether a connection came from this machine's loopback. peer: an IP address; None if unknown."""
     try:
         address = ipaddress.ip_address((peer or "").partition("%")[0])
     except ValueError:
@@ -66,22 +69,22 @@ R = TypeVar("R")
 
 
 class SharedAnswer(Generic[R]):
-    """Owned by the event loop."""
+    """Answer that concurrent clients share. Owned by the event loop."""
 
     def __init__(self, make: Callable[[], Awaitable[R]], kept_s: float) -> None:
-        """kept_s: for which it serves, from when it is made."""
+        """kept_s: how long an answer is served after it was made."""
         self._make = make
         self._kept_s = kept_s
         self._kept: tuple[R, float] | None = None
         self._making: asyncio.Task[R] | None = None
 
     async def get(self) -> R:
-        """The answer, as old as it is kept, or as old as its making takes."""
+        """Return an answer that is at most `kept_s` old, plus the time it takes to make one."""
         if self._kept is not None and asyncio.get_running_loop().time() < self._kept[1]:
             return self._kept[0]
         if self._making is None:
             self._making = asyncio.create_task(self._made())
-        # A caller that leaves does not end it for the others.
+        # A client that leaves does not cancel the answer for the others.
         return await asyncio.shield(self._making)
 
     async def _made(self) -> R:

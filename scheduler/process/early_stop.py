@@ -1,7 +1,7 @@
-"""A program that stops on SIGTERM from its first moment.
+"""Lets a program stop on SIGTERM from the very start.
 
-The first process of a container ignores an unhandled SIGTERM, and the imports of the commands take some tenths of a
-second. So this module imports little, and comes before the rest.
+The first process of a container ignores SIGTERM unless it handles the signal, and importing the commands takes some
+tenths of a second. So this module imports little and is imported first.
 """
 
 import signal

@@ -1,10 +1,10 @@
-"""A connection to a server from the moment it is accepted until its TLS handshake is over.
+"""TLS handshake of a server connection, from the moment it is accepted.
 
     accepted ──handshake──▶ the protocol of its requests
        └── fails, takes too long, or is cut off ──▶ closed
 
-asyncio reports a connection to a server only after the handshake: silent clients could use up all file descriptors of
-the process. So the server listens without TLS, sees each connection, and runs the handshake on its own socket.
+asyncio reports a server connection only after the handshake, so silent clients could use up all file descriptors of the
+process. Therefore the server listens without TLS, sees each connection, and runs the handshake on its own socket.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ Accepted = Callable[["Handshake", asyncio.BaseTransport], None]
 
 
 class Handshake(asyncio.Protocol):
-    """One. `accepted` is called with it, and may call `begin` then."""
+    """Handshake of one connection. `accepted` is called with it and may then call `begin`."""
 
     def __init__(self, accepted: Accepted) -> None:
-        """accepted: of the server."""
+        """accepted: callback of the server."""
         self._accepted = accepted
         self._making: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the handshake."""
-        # Before anything is read of it, so that the handshake finds all.
+        # Before any data is read from the socket, so that the handshake gets all of it.
         self._accepted(self, transport)
-        # uvloop's is not an asyncio.Transport, but has the methods used here.
+        # uvloop's transport is not an asyncio.Transport, but has the methods used here.
         cast("asyncio.Transport", transport).abort()
 
     def begin(
@@ -41,10 +41,13 @@ class Handshake(asyncio.Protocol):
         within_s: float,
         over: Callable[[], None],
     ) -> None:
-        """Make it, then give the connection to `protocol`; in `accepted`. over: called when it is, or has failed."""
+        """Run the handshake, then pass the connection to `protocol`. Call this in `accepted`.
+
+        over: called when the handshake has succeeded or failed.
+        """
         try:
             own = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-        except OSError:  # no file is left
+        except OSError:  # no file descriptor is left
             over()
             return
         own.settimeout(0)

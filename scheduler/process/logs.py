@@ -1,4 +1,4 @@
-"""Log lines: time, level, a constant event name, the pod, other fields; JSON, or colours in a terminal."""
+"""Log lines: time, level, a constant event name, the pod, other fields. As JSON, or with colors in a terminal."""
 
 import logging
 import sys
@@ -16,9 +16,9 @@ _LEVELS: Final = {name: getattr(logging, name.upper()) for name in ("debug", "in
 
 
 def configure(level: str, form: str) -> None:
-    """Write lines of `level` (debug, info, warning, error) and above to standard error.
+    """Write log lines of `level` (debug, info, warning, error) and above to standard error.
 
-    form: json, console, or auto: console in a terminal, else JSON.
+    form: json, console, or auto: console in a terminal, JSON otherwise.
     """
     in_colour = form == "console" or (form == "auto" and sys.stderr.isatty())
     stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if in_colour else "iso", utc=not in_colour)
@@ -39,17 +39,20 @@ def configure(level: str, form: str) -> None:
 
 
 def configure_for_commands() -> None:
-    """Write warnings and errors to standard error. Otherwise structlog writes to standard output, into the answer."""
+    """Write warnings and errors to standard error.
+
+    By default, structlog would mix them into the answer on standard output.
+    """
     configure(level="warning", form="auto")
 
 
 def _in_order(_logger: object, _method: str, line: EventDict) -> EventDict:
-    """Common fields first, so that lines can be read, cut and compared by eye."""
+    """Put the common fields first, so that lines are easy to read, cut and compare."""
     return {key: line[key] for key in _FIRST if key in line} | dict(line)
 
 
 def _showable(_logger: object, _method: str, line: EventDict) -> EventDict:
-    """Replaces terminal control characters; the renderer's colours come later. A traceback is indented."""
+    """Replace terminal control characters, before the renderer adds its colors. Indents a traceback."""
     return {
         one_line(key): "\n".join(f"  {one_line(part)}" for part in str(value).split("\n"))
         if key == _TRACEBACK
@@ -59,7 +62,7 @@ def _showable(_logger: object, _method: str, line: EventDict) -> EventDict:
 
 
 def _shown(value: object) -> object:
-    """The value; numbers, dates and constants unchanged, for the renderer's colours."""
+    """Return the value for a terminal; numbers, dates and constants are unchanged, so that the renderer colors them."""
     return value if value is None or isinstance(value, int | float) else one_line(str(value))
 
 

@@ -1,8 +1,8 @@
 """Standard output and standard error: the commands of both programs print only through this module.
 
-Terminal control characters are replaced here, whatever the source of the text. Only tables of rich
+This module replaces terminal control characters, whatever the source of the text. Only rich tables
 (`scheduler.tools.cli.console`), colored lines (`scheduler.tools.cli.answering`) and log lines
-(`scheduler.process.logs`) go another way, with the same replacement; tests/repository/test_output.py checks that.
+(`scheduler.process.logs`) bypass it, with the same replacement; tests/repository/test_output.py checks that.
 """
 
 import sys
@@ -12,7 +12,7 @@ from scheduler.process.terminal import escaped_json, one_line, printable
 
 
 def show(lines: Iterable[str]) -> None:
-    """Print lines: a line end within one is replaced."""
+    """Print lines. A line end within a line is replaced."""
     sys.stdout.write(printable(lines))
 
 
@@ -28,7 +28,7 @@ def show_json(text: str) -> None:
 
 
 def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Print for a program that wants a tab between the two words of a line, and none where the second is empty."""
+    """Print pairs for another program: a tab between the two words of a line, no tab if the second word is empty."""
     for first, second in pairs:
         sys.stdout.write(f"{one_line(first)}\t{one_line(second)}\n" if second else f"{one_line(first)}\n")
 

@@ -2,8 +2,8 @@
 
     CONNECTED --request--> ANSWERING --answered--> IDLE --request--> ANSWERING
 
-Closed first is a connection of the address that has the most: one without a request, then an idle one, then one being
-answered; of these, the one idle longest. So a client with many connections loses its own.
+The server closes a connection of the address that has the most: first one without a request, then an idle one, then one
+being answered; among equals, the one idle longest. So a client with many connections loses one of its own.
 """
 
 from asyncio import TimerHandle
@@ -19,7 +19,7 @@ _WROTE_S: Final = web.RequestKey("wrote_s", float)
 
 
 class ConnectionState(IntEnum):
-    """States in the order in which they are closed."""
+    """States of a connection, in the order in which connections are closed."""
 
     CONNECTED = 0
     IDLE = 1
@@ -28,9 +28,9 @@ class ConnectionState(IntEnum):
 
 @dataclass(slots=True)
 class OpenConnection:
-    """peer: its address. since_s: when it came into its state. deadline: until then it may stay.
+    """An open connection. peer: its address. since_s: when it entered its state. deadline: when it is cut off.
 
-    answers: the request, in ANSWERING.
+    answers: the request, while ANSWERING.
     """
 
     peer: str
@@ -41,17 +41,17 @@ class OpenConnection:
 
     @property
     def moved_s(self) -> float:
-        """When something happened on it last."""
+        """Time of the last activity."""
         return self.since_s if self.answers is None else self.answers.get(_WROTE_S, self.since_s)
 
 
 def wrote(request: web.BaseRequest, now_s: float) -> None:
-    """Note that a part of its answer was written, for long answers. now_s: the event loop's time."""
+    """Note that a part of a long answer was written. now_s: the event loop's time."""
     request[_WROTE_S] = now_s
 
 
 def to_cut_off(places: dict[Hashable, OpenConnection]) -> Hashable:
-    """The connection to close, of at least one; see the module."""
+    """Return the connection to close, see the module. places: at least one."""
     of = Counter(place.peer for place in places.values())
     most = max(of.values())
     candidates = [key for key, place in places.items() if of[place.peer] == most]

@@ -1,4 +1,4 @@
-"""The HTTP server of probes and metrics, and of the pages that a program adds."""
+"""HTTP server of probes and metrics, and of the pages that a program adds."""
 
 import asyncio
 import errno
@@ -20,11 +20,11 @@ _ALL_IPV4: Final = "0.0.0.0"  # noqa: S104 - what is served is for the cluster
 _NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _NO_PAGES: Final[Mapping[str, Handler]] = MappingProxyType({})
 _METHODS: Final = (HTTPMethod.GET, HTTPMethod.HEAD)
-# Minimum time between answers: a hundredth of the event loop's time, and enough for any number of kubelets and
-# Prometheus servers.
+# Minimum time between answers. They take about 1 % of the event loop's time, and any number of kubelets and Prometheus
+# servers can be served.
 _PROBES_EVERY_S: Final = 0.005
 _PAGES_EVERY_S: Final = 0.05
-# For running answers when the program ends: a slow client must not delay the end.
+# For running answers when the program ends; a slow client must not delay the end.
 _SHUTDOWN_S: Final = 1.0
 
 
@@ -39,14 +39,14 @@ async def serve(
 ) -> web.ServerRunner:
     """Serve `/healthz`, `/readyz`, `/metrics` and `pages` until the runner is cleaned up.
 
-    address: host, "" for every one, and port. scrape: the text of the metrics, called on the event loop, at most once a
-    second, and read in another thread. ready, alive: "", or why not; then the probe answers 503 with that. pages: by
-    path; one that ends in a slash is for every path of one part below it. limits: of what clients may do. Raises
-    OSError, with nothing left behind, when the address cannot be listened on.
+    address: host ("" for all addresses) and port. scrape: returns the text of the metrics; called on the event loop at
+    most once a second, and read in another thread. ready, alive: "" or the problem, with which the probe answers 503.
+    pages: handlers by path; a path that ends in a slash also serves every path one level below it. limits: limits for
+    clients. Raises OSError if the address cannot be listened on, and leaves nothing behind.
     """
     probes, page, metrics = Turns(_PROBES_EVERY_S), Turns(_PAGES_EVERY_S), Turns(_PAGES_EVERY_S)
     handlers = {
-        # Without queueing: the kubelet kills a program whose liveness answer is delayed by others.
+        # Without queueing, because the kubelet kills a program whose liveness answer is delayed by other requests.
         "/healthz": _probe(alive),
         "/readyz": probes.each(_probe(ready)),
         "/metrics": metrics.each(_metrics(Scrapes(scrape))),
@@ -69,16 +69,16 @@ async def serve(
 
 
 class Turns:
-    """Answers of one kind, one at a time, in the order of the requests."""
+    """Queue for answers of one kind: one at a time, in the order of the requests."""
 
     def __init__(self, every_s: float) -> None:
-        """every_s: from one to the next, at least."""
+        """every_s: minimum time from one answer to the next."""
         self._every_s = every_s
         self._next_s = 0.0
         self._lock = asyncio.Lock()
 
     def each(self, handler: Handler) -> Handler:
-        """The handler, one request at a time."""
+        """Wrap the handler so that it handles one request at a time."""
 
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
             await self.come()
@@ -87,7 +87,7 @@ class Turns:
         return handle
 
     async def come(self) -> None:
-        """Return when it is the caller's turn."""
+        """Wait for the caller's turn."""
         loop = asyncio.get_running_loop()
         # A client that leaves while waiting is skipped.
         async with self._lock:
@@ -103,7 +103,7 @@ async def _listen(runner: web.ServerRunner, host: str, port: int) -> None:
     if host:
         await web.TCPSite(runner, host, port).start()
         return
-    # One socket for both families; a machine may have IPv6 switched off.
+    # One socket for both address families; IPv6 may be disabled on the machine.
     if socket.has_dualstack_ipv6():
         try:
             both = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)

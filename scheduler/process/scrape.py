@@ -1,7 +1,7 @@
-"""The text of `/metrics`: rendered at most once a second, in a thread that leaves time to others.
+"""Text of `/metrics`: rendered at most once a second, in a thread that leaves CPU time to others.
 
-Only one thread of a process runs Python at a time: rendering takes time from decisions. So it works in small pieces,
-and after each one the thread sleeps nine times as long as it worked.
+Only one thread of a process runs Python at a time, so rendering takes time away from decisions. Therefore it works in
+small pieces, and after each piece the thread sleeps nine times as long as it worked.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from scheduler.process.documents import SharedAnswer
 P = TypeVar("P")
 _KEPT_S: Final = 1.0
 _SHARE: Final = 0.1
-# A sleep has its own cost.
+# Each sleep has a cost of its own.
 _SHORTEST_BREAK_S: Final = 0.0005
 
 
 def exposition(registry: CollectorRegistry) -> Iterator[bytes]:
-    """The text of a registry, a piece for each of its metrics."""
+    """Yield the text of a registry, one piece for each metric."""
     for metric in registry.collect():
         yield generate_latest(_One(metric))
 
@@ -37,7 +37,7 @@ class _One(Collector):
 
 
 class Scrapes:
-    """Owned by the event loop."""
+    """Scrapes that share a rendered text. Owned by the event loop."""
 
     def __init__(self, scrape: Callable[[], Iterator[bytes]], kept_s: float = _KEPT_S) -> None:
         """scrape: called on the event loop; its result is read in another thread."""
@@ -45,7 +45,7 @@ class Scrapes:
         self._rendered = SharedAnswer(self._render, kept_s)
 
     async def pieces(self) -> Sequence[bytes]:
-        """The text, at most a second old, or as old as its rendering takes."""
+        """Return the text, at most a second old, plus the time it takes to render."""
         return await self._rendered.get()
 
     async def _render(self) -> Sequence[bytes]:
@@ -57,7 +57,7 @@ def _collected(pieces: Iterator[bytes]) -> Sequence[bytes]:
 
 
 def with_pauses(pieces: Iterator[P]) -> Iterator[P]:
-    """The pieces, in a thread of their own that sleeps after each of them, see the module."""
+    """Yield the pieces; the calling thread sleeps after each of them, see the module."""
     began_s = time.thread_time()
     for piece in pieces:
         yield piece

@@ -1,4 +1,4 @@
-"""Names and meaning of metrics, declared once: registries, scrapes and docs/metrics.md use them."""
+"""Names and meaning of metrics, declared once for registries, scrapes and docs/metrics.md."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """bound: limit on the number of its values."""
+    """Label of a metric. bound: limit on the number of its values."""
 
     name: str
     bound: str
@@ -21,10 +21,10 @@ class Label:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One metric. name: as scraped. says: the help text, one sentence or two.
+    """One metric. name: as scraped. says: the help text, one or two sentences.
 
-    of_leader: only the active replica shows it, because it describes the cluster. alike: whether kube-scheduler's
-    metric of the same name means the same; "" without one. in_unit: the unit if the name does not end in it.
+    of_leader: only the active replica reports it, because it describes the cluster. alike: whether kube-scheduler's
+    metric of the same name means the same; "" if there is none. in_unit: the unit if the name does not end in it.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Series:
         return Gauge(self.name, self.says, self.label_names, registry=registry)
 
     def histogram(self, registry: CollectorRegistry, buckets: Sequence[float]) -> Histogram:
-        """Made and registered. buckets: upper bounds, without infinity."""
+        """Create and register a histogram. buckets: upper bounds, without infinity."""
         return Histogram(self.name, self.says, self.label_names, buckets=buckets, registry=registry)
 
     def gauges(self) -> GaugeMetricFamily:
@@ -56,7 +56,7 @@ class Series:
         return CounterMetricFamily(self.name, self.says, labels=self.label_names)
 
     def head(self) -> bytes:
-        """The lines above its values in the text of a scrape."""
+        """Return the lines above its values in the text of a scrape."""
         return f"# HELP {self.name} {self.says}\n# TYPE {self.name} {self.kind}\n".encode()
 
 
@@ -66,15 +66,15 @@ BUILD: Final = Series(
     says="Build of gpushare-scheduler.",
     labels=(Label("version", "1"), Label("commit", "1"), Label("python", "1")),
 )
-"""Of both programs; `build_info` shows it."""
+"""Shared by both programs; `build_info` shows it."""
 
 
 def new_registry() -> CollectorRegistry:
-    """Without `_created` series for counters and histograms: they are unused, and double both."""
+    """Create a registry without `_created` series, which are unused and would double all counters and histograms."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # the library says no types of it
     return CollectorRegistry()
 
 
 def declared(module: ModuleType) -> tuple[Series, ...]:
-    """Every metric that the module declares, in its order."""
+    """Return every metric that the module declares, in order."""
     return tuple(one for one in vars(module).values() if isinstance(one, Series))

@@ -1,4 +1,4 @@
-"""The start and the stop of a program: why it cannot run, and the signals that end it."""
+"""Start and stop of a program: why it cannot run, and the signals that stop it."""
 
 import asyncio
 import signal
@@ -9,14 +9,14 @@ class StartupError(Exception):
 
 
 def first_message(error: BaseException) -> str:
-    """Message of the first error in a group of groups."""
+    """Return the message of the first error in nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error)
 
 
 def stop_requested() -> asyncio.Event:
-    """An event of the running loop; from now on SIGTERM and SIGINT set it."""
+    """Return an event of the running loop. From now on, SIGTERM and SIGINT set it."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

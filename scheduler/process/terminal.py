@@ -1,6 +1,6 @@
-"""Text for a terminal: lines in which nothing is left to obey, aligned columns, commands to be typed. Pure.
+"""Text for a terminal: lines without control characters, aligned columns, commands to type. Pure.
 
-`scheduler.process.output` is the door through which it goes there.
+Programs print it with `scheduler.process.output`.
 """
 
 import shlex
@@ -12,9 +12,9 @@ _LAST_OF_PLANE_0: Final = 0xFFFF
 
 
 def one_line(text: str) -> str:
-    """The text with a question mark for each terminal control character, including line ends.
+    """Replace each terminal control character, including line ends, with a question mark.
 
-    Models, reasons and UUIDs come from annotations, and messages from any server: they may contain anything.
+    Models, reasons and UUIDs come from annotations, and messages come from any server, so they may contain anything.
     """
     if text.isprintable():
         return text
@@ -22,12 +22,12 @@ def one_line(text: str) -> str:
 
 
 def printable(lines: Iterable[str]) -> str:
-    """The lines, each as `one_line`, as one text."""
+    """Join the lines into one text, each cleaned by `one_line`."""
     return "".join(f"{one_line(line)}\n" for line in lines)
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
-    """Lines of aligned cells, the head first, without blanks at their ends. right: columns that end flush."""
+    """Align cells in columns, with `head` as the first line and no trailing blanks. right: columns to align right."""
     lines = [tuple(head), *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
@@ -39,13 +39,13 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
 
 
 def some(entries: Sequence[str], most: int) -> str:
-    """`a, b and 3 more`."""
+    """Return text such as `a, b and 3 more`."""
     more = f" and {len(entries) - most} more" if len(entries) > most else ""
     return ", ".join(entries[:most]) + more
 
 
 def escaped_json(text: str) -> str:
-    r"""JSON of the same meaning with `\uXXXX` for terminal control characters, except line ends between values."""
+    r"""Return equivalent JSON with `\uXXXX` for terminal control characters, except line ends between values."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in text)
@@ -60,5 +60,5 @@ def _escaped(one: str) -> str:
 
 
 def typed(*words: str) -> str:
-    """A shell command: each word stays one word, whatever it contains."""
+    """Quote words as a shell command: each word stays one word, whatever it contains."""
     return shlex.join(words)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # (namespace, labels) of one pod.
 _Holder: TypeAlias = tuple[str, Mapping[str, str]]
-# Questions about all rows that are asked again before anything changes: of one decision.
+# Queries about all rows that one decision repeats before anything changes.
 _MOST_ANSWERS: Final = 4
 # Fewer rows are read one at a time.
 _FEW_ROWS: Final = 64
@@ -48,7 +48,7 @@ class CardHolders(CardFact[_Holder]):
         self._of: dict[str, _Namespace] = {}
 
     def read(self, pod: Pod) -> _Holder | None:
-        """Every pod that holds GPU memory."""
+        """Return the namespace and labels of a pod that holds GPU memory; None for other pods."""
         return (pod.key.namespace, pod.labels) if pod.template.gpu_units else None
 
     def book(self, row: int, slots: tuple[int, ...], read: _Holder, sign: int) -> None:
@@ -65,7 +65,7 @@ class CardHolders(CardFact[_Holder]):
             del self._of[name]
 
     def matching(self, namespace: str, selector: Expressions, rows: Rows) -> BoolArray:
-        """bool[cards, rows]: a pod of the namespace that `selector` matches is on the card."""
+        """Return bool[cards, rows]: the card holds a pod of the namespace that `selector` matches."""
         width, capacity = self.tables.cards.width, self.tables.capacity
         space = self._of.get(namespace)
         if space is None:
@@ -78,9 +78,9 @@ class CardHolders(CardFact[_Holder]):
 
 
 class _Namespace:
-    """Pods of one namespace: one entry for each pod on each card.
+    """Pods of one namespace, with one entry for each pod on each card.
 
-    code_at, row_at, slot_at: int32[entries]: labels and place; code _NOBODY for a free entry. on: row -> slot -> its
+    code_at, row_at, slot_at: int32[entries]: labels and card; code _NOBODY for a free entry. on: row -> slot -> its
     entries. Pods with equal labels have the same code.
     """
 
@@ -94,7 +94,7 @@ class _Namespace:
         self._everywhere: dict[Expressions, BoolArray] = {}
 
     def enter(self, row: int, slot: int, labels: Mapping[str, str]) -> None:
-        """A pod with these labels comes to the card."""
+        """Add a pod with these labels to the card."""
         self._everywhere.clear()
         if not self._free:
             self._grow()
@@ -103,7 +103,7 @@ class _Namespace:
         self.on.setdefault(row, {}).setdefault(slot, []).append(entry)
 
     def leave(self, row: int, slot: int, labels: Mapping[str, str]) -> None:
-        """One with these labels leaves it."""
+        """Remove a pod with these labels from the card."""
         self._everywhere.clear()
         code = self._sets.code(labels)
         if code is None:
@@ -120,7 +120,7 @@ class _Namespace:
         self._sets.drop(code)
 
     def everywhere(self, selector: Expressions, shape: tuple[int, int]) -> BoolArray:
-        """bool[cards, nodes], not to be changed."""
+        """Return bool[cards, nodes]. Do not modify it."""
         found = self._everywhere.get(selector)
         if found is None or found.shape != shape:
             if len(self._everywhere) >= _MOST_ANSWERS:
@@ -132,7 +132,7 @@ class _Namespace:
         return found
 
     def matching(self, selector: Expressions, rows: Rows, shape: tuple[int, int]) -> BoolArray:
-        """bool[cards, rows], of a few rows."""
+        """Return bool[cards, rows] for a few rows."""
         found = np.zeros(shape, dtype=np.bool_)
         matches = _once_per_values(selector)
         for place, row in places_of(self.on, rows):
@@ -152,7 +152,7 @@ class _Namespace:
 
 
 def _once_per_values(selector: Expressions) -> Callable[[Mapping[str, str]], bool]:
-    """Whether labels match; computed once for equal values of the keys that `selector` names."""
+    """Return a function that matches labels, computed once for equal values of the keys that `selector` names."""
     keys = tuple({expression.key: None for expression in selector})
     known: dict[tuple[str | None, ...], bool] = {}
 
@@ -172,7 +172,7 @@ TOGETHER: Final = f"node(s) had too few cards with a pod that {names.CARD_AFFINI
 
 @dataclass(frozen=True, slots=True)
 class CardTerms:
-    """Terms of a pod. together: its cards hold a matching pod; apart: they hold none. None: no such annotation."""
+    """Card affinity of a pod. together: its cards hold a matching pod; apart: they hold none. None if not annotated."""
 
     together: Expressions | None
     apart: Expressions | None
@@ -184,14 +184,14 @@ _TERMS: Final = StateKey[CardTerms]("card_affinity.terms")
 class CardAffinity(PreFilterPlugin, CardFilterPlugin):
     """Rejects cards without a pod that `gpushare/card-affinity` selects, or with one that the anti-affinity selects.
 
-    The annotations `gpushare/card-affinity` and `gpushare/card-anti-affinity` hold a label selector as `kubectl -l`
-    takes it: `app=web,tier in (a, b),!canary`. Pods of the same namespace that hold GPU memory on the card count; a pod
-    whose card is unknown counts on every card of its node. The first pod of a group that shares a card must leave
-    card-affinity out: there is no pod to join yet. The anti-affinity of a running pod does not affect new pods.
+    The annotations `gpushare/card-affinity` and `gpushare/card-anti-affinity` hold a label selector in the syntax of
+    `kubectl -l`: `app=web,tier in (a, b),!canary`. Pods of the same namespace that hold GPU memory on the card count; a
+    pod whose card is unknown counts on every card of its node. The first pod of a group that shares a card must omit
+    card-affinity, because there is no pod to join yet. The anti-affinity of a running pod does not affect new pods.
 
     - `node(s) had too few cards with a pod that gpushare/card-affinity matches`
     - `node(s) had too few cards without a pod that gpushare/card-anti-affinity matches`
-    - `gpushare/card-affinity: "app in web": expected …`, for a selector that cannot be read
+    - `gpushare/card-affinity: "app in web": expected …`, for an invalid selector
     """
 
     name: ClassVar[str] = "CardAffinity"
@@ -199,7 +199,7 @@ class CardAffinity(PreFilterPlugin, CardFilterPlugin):
     depends: ClassVar[Change] = Change.CARDS | Change.COMPANY
 
     def signature(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - the pod says all
-        """The selectors, and the namespace and labels that they are about."""
+        """Return the selectors, and the namespace and labels that they apply to."""
         texts = (pod.annotations.get(names.CARD_AFFINITY), pod.annotations.get(names.CARD_ANTI_AFFINITY))
         if texts == (None, None):
             return None
@@ -220,7 +220,7 @@ class CardAffinity(PreFilterPlugin, CardFilterPlugin):
         return Relevance.EVALUATE
 
     def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:
-        """Cards without company that is wanted, and those with company that is not."""
+        """Reject cards without a pod that the affinity requires, and cards with one that the anti-affinity excludes."""
         terms, holders = state.read(_TERMS), tables.fact(CardHolders)
         rejections = []
         if terms.together is not None:
@@ -241,7 +241,7 @@ def _expressions(annotations: Mapping[str, str], key: str) -> Expressions | None
 
 
 def _matches_itself(pod: Pod, text: str | None) -> bool:
-    """Whether copies of the pod exclude each other; an unreadable selector excludes none."""
+    """Return whether copies of the pod exclude each other; an unreadable selector excludes none."""
     try:
         return text is not None and match(of_text(text), pod.labels)
     except SelectorError:

@@ -1,4 +1,4 @@
-"""The arithmetic of GpuShare: cards that fit, cards that are chosen, and how many copies of a pod they hold.
+"""Arithmetic of GpuShare: cards that fit, cards to choose, and how many copies of a pod they hold.
 
 Free functions over the columns of cards. Arrays [cards, rows] cover rows that are evaluated together, see
 `scheduler.state.cards.card_arrays`; `by_width` joins the answers of several such groups.
@@ -24,9 +24,9 @@ from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 
 AnyT = TypeVar("AnyT", bound=np.generic)
-# Binpack, in shares of MAX_SCORE: a card in use before a free card, a node in use before an empty node,
-# then the fuller node: used cards, free cards on used nodes, empty nodes. Of nodes that are as full the one with less
-# CPU, which fewer pods can use: half of its share for one of 64 cores.
+# Binpack, in shares of MAX_SCORE: a card in use before a free card, a node in use before an empty node, then the fuller
+# node. This gives the order: used cards, free cards on used nodes, empty nodes. Among equally full nodes, the one with
+# fewer CPUs wins, because fewer pods can use it: a node with 64 cores gets half of that share.
 _USED_CARDS: Final = MAX_SCORE * 50 // 100
 _USED_NODE: Final = MAX_SCORE * 20 // 100
 _SMALL_NODE: Final = MAX_SCORE * 3 // 1000
@@ -35,12 +35,12 @@ _FULLNESS: Final = MAX_SCORE - _USED_CARDS - _USED_NODE - _SMALL_NODE
 _NEVER: Final = 2**31 - 1
 # An array: NumPy takes a third longer with a plain number.
 _NEVER_FREE: Final = np.array(_NEVER, dtype=np.int32)
-# With fewer rows, the saving per row is less than the cost.
+# With fewer rows, the cost exceeds the savings per row.
 _FEW_ROWS: Final = 64
 
 
 def by_width(cards: CardColumns, rows: Rows, judge: Callable[[Rows], NDArray[AnyT]]) -> NDArray[AnyT]:
-    """Answers of `judge`, one for each of `rows`; called for rows of one width at a time."""
+    """Join the answers of `judge`, one for each of `rows`. It is called for rows of one width at a time."""
     if not cards.mixed:
         return judge(rows)
     answers = []
@@ -52,7 +52,7 @@ def by_width(cards: CardColumns, rows: Rows, judge: Callable[[Rows], NDArray[Any
 
 
 def together(cards: CardColumns, found: Sequence[tuple[RowGroup, Rejection]], rows: int) -> Rejection:
-    """One rejection over all rows, from the same rejection over rows of several widths."""
+    """Join the same rejection over rows of several widths into one rejection over all rows."""
     group, first = found[0]
     if group.places is None and not cards.mixed:
         return first
@@ -71,7 +71,7 @@ def together(cards: CardColumns, found: Sequence[tuple[RowGroup, Rejection]], ro
 
 
 def fitting(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """bool[cards, rows]: the card may be given and has `units_per_card` free."""
+    """Return bool[cards, rows]: the card can be allocated and has `units_per_card` free."""
     return np.logical_and(eligible(cards, request, rows), cards.free[:, rows] >= request.units_per_card)
 
 
@@ -83,10 +83,10 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
     fits: BoolArray,
     scores: Sequence[Int64Array] = (),
 ) -> RowArray:
-    """intp[request.cards, rows]: the slots that the policy takes: the tightest first, or the emptiest; ties by slot.
+    """Return intp[request.cards, rows]: the slots that the policy takes, tightest or emptiest first; ties by slot.
 
-    fits: as `fitting`. scores: int64[cards, rows] each, ahead of the policy, higher is better, the first counts most.
-    A row with fewer fitting cards than asked gets slots that do not fit.
+    fits: as in `fitting`. scores: int64[cards, rows] each, with precedence over the policy; higher is better, and the
+    first counts most. A row with fewer fitting cards than requested gets slots that do not fit.
     """
     free = cards.free[:, rows]
     order = free if policy is PlacementPolicy.BINPACK else -free
@@ -99,8 +99,8 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
             tightest: RowArray = order.argmin(axis=0)[np.newaxis]
             return tightest
         return np.asarray(order.argsort(axis=0, kind="stable")[: request.cards], dtype=np.intp)
-    # With the slot in the low bits, the smallest number names its slot, and ties fall to the lower one. NumPy finds the
-    # smallest of each column in a tenth of the time of argmin.
+    # The slot is in the low bits, so the smallest number names its slot, and ties go to the lower slot. NumPy finds the
+    # smallest number of each column in a tenth of the time of argmin.
     bits = max(1, (len(free) - 1).bit_length())
     # In place: allocating an array of this size costs more than filling it.
     numbered = order.astype(np.int64)
@@ -112,8 +112,9 @@ def chosen_slots(  # noqa: PLR0917 - columns, and what is asked of them
 
 
 def slots_on(cards: CardColumns, request: GpuRequest, policy: PlacementPolicy, row: int, may: BoolArray) -> list[int]:
-    """`chosen_slots` for one row, in plain Python numbers, a quarter of the time. Empty if too few cards fit.
+    """Compute `chosen_slots` for one row with plain Python numbers, in a quarter of the time.
 
+    Empty if too few cards fit.
     may: bool[cards, 1], cards that can be allocated to the pod, whatever they have free.
     """
     least, free = request.units_per_card, cards.free[:, row].tolist()
@@ -132,11 +133,11 @@ def _emptiest(card: tuple[int, int]) -> tuple[int, int]:
 def binpack_score(
     cards: CardColumns, resources: ResourceColumns, request: GpuRequest, rows: Rows, slots: RowArray
 ) -> Int64Array:
-    """int64[rows], 0..MAX_SCORE: how well a node suits binpack.
+    """Return int64[rows], 0..MAX_SCORE: how well a node suits binpack.
 
-    Half for landing on cards in use, a fifth for a node in use, the rest for how full the node's usable cards are with
-    the pod on them, with a small part for few CPUs. slots: as `chosen_slots`; rows without enough fitting cards get any
-    number.
+    Half is for cards in use and a fifth for a node in use. The rest is for how full the node's usable cards are with
+    the pod on them, with a small part for few CPUs. slots: from `chosen_slots`; rows without enough fitting cards get
+    any number.
     """
     if (row := only_row(rows)) is not None:
         score = binpack_score_on(cards, resources, request, row, slots[:, 0].tolist())
@@ -153,7 +154,7 @@ def binpack_score(
 def binpack_score_on(
     cards: CardColumns, resources: ResourceColumns, request: GpuRequest, row: int, slots: Sequence[int]
 ) -> int:
-    """`binpack_score` for one row: plain Python numbers, a fifth of the time."""
+    """Compute `binpack_score` for one row with plain Python numbers, in a fifth of the time."""
     holders = cards.stored.holders
     on_used_cards = all(holders.item(slot, row) for slot in slots)
     full = (cards.booked.item(row) + request.units) * _FULLNESS // max(cards.total.item(row), 1)
@@ -162,7 +163,7 @@ def binpack_score_on(
 
 
 def idle_score(cards: CardColumns, rows: Rows) -> Int64Array:
-    """int64[rows], 0..MAX_SCORE: booked share of the usable cards' memory; MAX_SCORE without usable cards."""
+    """Return int64[rows], 0..MAX_SCORE: booked share of the usable cards' memory; MAX_SCORE without usable cards."""
     total = cards.total[rows]
     idle = np.maximum(total - cards.booked[rows], 0)
     score: Int64Array = MAX_SCORE - idle * MAX_SCORE // np.maximum(total, 1)
@@ -170,7 +171,7 @@ def idle_score(cards: CardColumns, rows: Rows) -> Int64Array:
 
 
 def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """Cards that can be allocated to this pod, whatever they have free."""
+    """Return the cards that can be allocated to this pod, whatever they have free."""
     may = cards.available[:, rows]
     if request.exclusive:
         may = may & (cards.holders[:, rows] == 0)
@@ -180,7 +181,7 @@ def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
 
 
 def could_hold(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """bool[rows]: enough cards would do if no pod were on them."""
+    """Return bool[rows]: enough cards would fit if they held no pods."""
     would_do = cards.usable[:, rows] & (cards.units[:, rows] >= request.units_per_card)
     if request.models or request.uuids:
         would_do = would_do & selected(cards, request, rows)
@@ -188,7 +189,7 @@ def could_hold(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray
 
 
 def selected(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """Cards of the models and UUIDs that the pod asks for."""
+    """Return the cards of the models and UUIDs that the pod requests."""
     found = np.ones(cards.units[:, rows].shape, dtype=np.bool_)
     if request.models:
         found &= _of_models(cards, request.models, rows)
@@ -211,15 +212,15 @@ def _of_uuids(cards: CardColumns, uuids: Selection, rows: Rows) -> BoolArray:
     return np.asarray(taken[:, rows], dtype=np.bool_)
 
 
-# Terminating pods examined for a message: half a millisecond.
+# Terminating pods examined for a message: this takes half a millisecond.
 _MOST_ASKED: Final = 256
 _NOT_ENOUGH: Final = np.iinfo(np.int64).max
 
 
 def held_by_terminating(tables: Tables, request: GpuRequest, rows: RowArray) -> str:
-    """`16 held by 1 terminating pod`, if the cards of a row would suffice without such pods; otherwise "".
+    """Return text such as `16 held by 1 terminating pod` if a row would fit without such pods; otherwise "".
 
-    rows: intp[…], of one width. Of several rows, the one that waits for the least.
+    rows: intp[…], of one width. The text is about the row that waits for the fewest units.
     """
     leaving = _by_row(tables)
     here = rows[np.isin(rows, list(leaving))] if leaving else rows[:0]
@@ -246,7 +247,7 @@ def _by_row(tables: Tables) -> Mapping[int, Sequence[PodRecord]]:
 def _without(
     tables: Tables, request: GpuRequest, rows: RowArray, leaving: Mapping[int, Sequence[PodRecord]]
 ) -> tuple[Int64Array, BoolArray]:
-    """(int64[cards, rows]: units that they hold, bool[cards, rows]: the card would do without them)."""
+    """Return (int64[cards, rows]: units held by these pods, bool[cards, rows]: the card would fit without them)."""
     cards = tables.cards
     held = np.zeros((cards.width, len(rows)), dtype=np.int64)
     holders, exclusive = np.zeros_like(held), np.zeros_like(held)

@@ -1,7 +1,7 @@
 """Reasons for too few cards, and for each card that a pod cannot use: GpuShare's messages.
 
-Free functions over the columns of cards, for rows that are evaluated together; called only for a message. The message
-about many nodes is bounded: a few models, a few reasons for a health.
+Free functions over the columns of cards, for rows that are evaluated together; called only for messages. A message
+about many nodes is bounded: a few models, and a few reasons for each health state.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ _STATES: Final[Mapping[str, str]] = {
     "announced twice": "a card with a UUID that another node also announces",
     _CLOSED: "a card whose node takes no pods",
 }
-_LATER: Final = "~"  # than every time
+_LATER: Final = "~"  # later than any time
 _MOST_NAMES: Final = 5
 _LONGEST_NAME: Final = 64
 _LONGEST_REASON: Final = 32
@@ -64,13 +64,13 @@ _MOST_ASKED: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class CardsOut(Detail):
-    """How many cards are out of use, and why. reasons: for their health, the most frequent first."""
+    """Number of cards that are out of use, and why. reasons: for their health, the most frequent first."""
 
     cards: Counter[Out]
     reasons: Counter[tuple[Out, str]]
 
     def worded(self, reason: str) -> str:  # noqa: ARG002 - the counts stand inside it
-        """`node(s) had 2 unhealthy cards (xid-79) and 1 cordoned card`."""
+        """Return text such as `node(s) had 2 unhealthy cards (xid-79) and 1 cordoned card`."""
         parts = [self._part(out, number) for out, number in sorted(self.cards.items())]
         return f"node(s) had {' and '.join(parts)}"
 
@@ -85,9 +85,9 @@ class CardsOut(Detail):
 
 @dataclass(frozen=True, slots=True)
 class ModelsThere(Detail):
-    """The models of the cards that the pod does not ask for, with how many there are of each.
+    """Models of the cards that the pod did not request, with the number of each.
 
-    wants: cards. most: of those that the pod asks for, on one node.
+    wants: requested cards. most: highest number of requested cards on one node.
     """
 
     cards: Counter[str]
@@ -95,7 +95,7 @@ class ModelsThere(Detail):
     most: int
 
     def worded(self, reason: str) -> str:
-        """`node(s) had too few of the requested cards: wants 2, most on one node 1, others are Tesla-T4`."""
+        """Text like `node(s) had too few of the requested cards: wants 2, most on one node 1, others are Tesla-T4`."""
         others = self._others()
         if not self.most:
             return f"{reason}: there are {others}" if others else reason
@@ -108,19 +108,19 @@ class ModelsThere(Detail):
         return named + more
 
     def joined(self, other: "ModelsThere") -> "ModelsThere":
-        """The sums, and the better node."""
+        """Return the sum of the models and the better node."""
         return ModelsThere(self.cards + other.cards, self.wants, max(self.most, other.most))
 
 
 @dataclass(frozen=True, slots=True)
 class AwaySince(Detail):
-    """The node that has been without a device plugin longest, and since when at least, RFC 3339."""
+    """Node that has been without a device plugin for the longest time. since: at least since then, RFC 3339."""
 
     since: str
     node: str
 
     def worded(self, reason: str) -> str:
-        """The reason with `…, node a at least since 2026-11-22T08:42:09Z: look at the device plugin's pod there …`."""
+        """Reason with `…, node a at least since 2026-11-22T08:42:09Z: look at the device plugin's pod there …`."""
         since = f" at least since {self.since}" if self.since else ""
         return f"{reason}, node {self.node}{since}: check the log of the device plugin's pod there"
 
@@ -129,7 +129,7 @@ class AwaySince(Detail):
 
 
 def away_since(tables: Tables, rows: Rows, counted: BoolArray) -> AwaySince:
-    """Details of the `counted` rows."""
+    """Return the detail for the `counted` rows."""
     known = tables.card_changes.away_since
     here = [tables.names[row] for row in _row_numbers(tables.cards, rows)[counted].tolist()]
     return min(
@@ -140,21 +140,21 @@ def away_since(tables: Tables, rows: Rows, counted: BoolArray) -> AwaySince:
 
 @dataclass(frozen=True, slots=True)
 class SeeNode(Detail):
-    """The node whose Event says more; the first by name."""
+    """Node with an Event that says more; the first by name."""
 
     node: str
 
     def worded(self, reason: str) -> str:
-        """The reason with `…, node a: the node's Event GPUNotReady names the cause`."""
+        """Return the reason with `…, node a: the node's Event GPUNotReady names the cause`."""
         return f"{reason}, node {self.node}: the node's Event GPUNotReady names the cause"
 
     def joined(self, other: "SeeNode") -> "SeeNode":
-        """The first by name."""
+        """Return the first by name."""
         return min(self, other, key=lambda one: one.node)
 
 
 def see_node(tables: Tables, rows: Rows, counted: BoolArray) -> SeeNode:
-    """Details of the `counted` rows."""
+    """Return the detail for the `counted` rows."""
     return SeeNode(min(tables.names[row] for row in _row_numbers(tables.cards, rows)[counted].tolist()))
 
 
@@ -166,16 +166,16 @@ STATE_DETAILS: Final[Mapping[int, Callable[[Tables, Rows, BoolArray], Detail]]] 
 
 
 def out_codes(cards: CardColumns, rows: Rows) -> Int8Array:
-    """int8[cards, rows]: an Out, also where only the tables know: a UUID that another node has, and is used there."""
+    """Return int8[cards, rows] of Out, also for what only the tables know: a UUID that is used on another node."""
     codes: Int8Array = cards.out[:, rows]
     twice = (codes == Out.IN_USE) & ~cards.usable[:, rows] & (cards.units[:, rows] > 0)
     return np.where(twice, np.int8(Out.ANNOUNCED_TWICE), codes)
 
 
 def cards_out(cards: CardColumns, rows: Rows, among: BoolArray, counted: BoolArray) -> CardsOut:
-    """Health reasons of the cards of `counted` rows that are out of use.
+    """Count the cards of `counted` rows that are out of use, with their health reasons.
 
-    among: bool[cards, rows], otherwise suitable cards.
+    among: bool[cards, rows], cards that are suitable otherwise.
     """
     codes = np.where(among, out_codes(cards, rows), np.int8(Out.IN_USE))[:, counted]
     numbers = np.bincount(codes.ravel(), minlength=len(Out)).tolist()
@@ -190,7 +190,7 @@ def cards_out(cards: CardColumns, rows: Rows, among: BoolArray, counted: BoolArr
 
 
 def models_there(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> ModelsThere:
-    """Models of the `counted` rows."""
+    """Return the models on the `counted` rows."""
     asked = (selected(cards, request, rows) & (cards.units[:, rows] > 0))[:, counted]
     others = np.where(asked, 0, cards.model[:, rows][:, counted])
     numbers = np.bincount(others.ravel(), minlength=1 + len(cards.model_code)).tolist()
@@ -200,8 +200,9 @@ def models_there(cards: CardColumns, request: GpuRequest, rows: Rows, counted: B
 
 
 def card_numbers(tables: Tables, request: GpuRequest, rows: Rows, counted: BoolArray) -> Numbers:
-    """Missing memory of the `counted` rows on cards that can be allocated to the pod. counted: bool[rows].
+    """Return the missing memory of the `counted` rows, over cards that can be allocated to the pod.
 
+    counted: bool[rows].
     The note names memory that would be enough: held by terminating pods, or on a card that cannot be allocated, with
     the reason.
     """
@@ -214,7 +215,10 @@ def card_numbers(tables: Tables, request: GpuRequest, rows: Rows, counted: BoolA
 
 
 def _barred(cards: CardColumns, request: GpuRequest, here: RowArray, may: BoolArray) -> str:
-    """`not counting 13 on a card held exclusively`, where that would be enough; "". may: bool[cards, here]."""
+    """Return text such as `not counting 13 on a card held exclusively` if that would be enough; otherwise "".
+
+    may: bool[cards, here].
+    """
     barred_rows = np.flatnonzero((cards.units[:, here].astype(np.bool_) & ~may).any(axis=0))
     if not len(barred_rows):
         return ""
@@ -230,9 +234,9 @@ def _barred(cards: CardColumns, request: GpuRequest, here: RowArray, may: BoolAr
 
 @dataclass(frozen=True, slots=True)
 class _NthFreest:
-    """Rows with the best N-th freest card. free: units on it, < 0 without one. of: its units.
+    """Rows with the best N-th freest card. free: units on it, < 0 if there is none. of: its total units.
 
-    places: among the rows evaluated. slots: intp[N, places], the freest first.
+    places: indexes into the evaluated rows. slots: intp[N, places], the freest first.
     """
 
     free: int
@@ -241,15 +245,15 @@ class _NthFreest:
     slots: RowArray
 
     def best(self) -> Iterator[tuple[int, list[int]]]:
-        """(place, slots of its N freest cards), for some of them."""
+        """Yield (place, slots of its N freest cards) for some of the rows."""
         return islice(zip(self.places.tolist(), self.slots.T.tolist(), strict=True), _MOST_ASKED)
 
 
 def _nth_freest(cards: CardColumns, request: GpuRequest, rows: RowArray, among: BoolArray) -> _NthFreest:
-    """The rows with the best N-th freest card, N being the number that the pod asks; of equal ones the largest."""
+    """Find the rows with the best N-th freest card, the largest on ties. N is the number of cards requested."""
     free = np.where(among, np.maximum(cards.free[:, rows], 0), -1)
     rank = min(request.cards, free.shape[0]) - 1
-    # The freest of each row is found in a tenth of the time that sorting takes.
+    # argmax finds the freest card of each row in a tenth of the time that sorting takes.
     order = (-free).argsort(axis=0, kind="stable") if rank else free.argmax(axis=0)[np.newaxis]
     columns = np.arange(len(rows))
     nth_free = free[order[rank], columns]
@@ -263,7 +267,7 @@ def _nth_freest(cards: CardColumns, request: GpuRequest, rows: RowArray, among: 
 def verdicts(
     cards: CardColumns, request: GpuRequest, row: int, rejections: Sequence[CardRejection]
 ) -> list[CardVerdict]:
-    """State of each card of `row` for the pod. rejections: of the card rules, [cards, 1] each."""
+    """Return the state of each card of `row` for the pod. rejections: of the card rules, [cards, 1] each."""
     rows = slice(row, row + 1)
     wanted, may = selected(cards, request, rows)[:, 0], eligible(cards, request, rows)[:, 0]
     found = []
@@ -294,7 +298,7 @@ def _health(cards: CardColumns, row: int, slot: int) -> str:
 
 
 def _bar(cards: CardColumns, request: GpuRequest, row: int, slot: int) -> str:
-    """Why a card that the pod would take may not be given to it."""
+    """Return why a card that the pod would take cannot be allocated to it."""
     with cards.viewing(cards.width_of(row)):
         out = Out(int(out_codes(cards, slice(row, row + 1))[slot, 0]))
     if out is not Out.IN_USE:
@@ -305,7 +309,7 @@ def _bar(cards: CardColumns, request: GpuRequest, row: int, slot: int) -> str:
 
 
 def _which(bar: str) -> str:
-    """`a card held exclusively`, `an unhealthy card (xid-79)`."""
+    """Return text such as `a card held exclusively` or `an unhealthy card (xid-79)`."""
     if bar in {_HELD_ALONE, _IN_COMPANY}:
         return f"a card {bar}"
     state, opening, reason = bar.partition(" (")
@@ -317,7 +321,7 @@ def _row_numbers(cards: CardColumns, rows: Rows) -> RowArray:
 
 
 def all_unhealthy(cards: CardColumns, rows: Rows) -> BoolArray:
-    """bool[rows]: nothing is allocatable, and every card is unhealthy."""
+    """Return bool[rows]: nothing is allocatable, and every card is unhealthy."""
     there, unhealthy = cards.units[:, rows] > 0, cards.unhealthy[:, rows]
     found: BoolArray = (cards.state[rows] == _NOT_ALLOCATABLE) & there.any(axis=0) & ~(there & ~unhealthy).any(axis=0)
     return found
@@ -326,7 +330,7 @@ def all_unhealthy(cards: CardColumns, rows: Rows) -> BoolArray:
 def out_of_use(
     cards: CardColumns, request: GpuRequest, rows: Rows, there: BoolArray, short: BoolArray
 ) -> Iterator[Rejection]:
-    """Rows with too few cards in use among those large enough; by the worst health there.
+    """Reject rows on which too few of the cards that are large enough are in use, by the worst health there.
 
     there: bool[cards, rows], cards that the pod may request. short: bool[rows], rows not explained yet.
     """
@@ -346,6 +350,6 @@ def out_of_use(
 
 
 def memory_reason(request: GpuRequest) -> str:
-    """Reason for nodes where too few cards have the memory."""
+    """Return the reason for nodes where too few cards have the memory."""
     how_many = "one card" if request.cards == 1 else f"{request.cards} cards"
     return f"Insufficient GPU memory on {how_many}{' without other pods' if request.exclusive else ''}"

@@ -1,8 +1,8 @@
-"""The arithmetic of the policy `fragmentation`: how much of the room that typical pods need an allocation leaves.
+"""Arithmetic of the policy `fragmentation`: how much of the memory that typical pods need remains after an allocation.
 
-A placement is scored by the worth (`scheduler.state.packing.workload`) that its memory loses: memory that no pod could
-use goes first. Differences below a share of a card do not count. Ties fall to the order of the nodes, so that these are
-filled one at a time.
+A placement is scored by the worth (`scheduler.state.packing.workload`) that its memory loses, so memory that no pod
+could use goes first. Differences below a certain share of a card do not count. Ties go by the order of the nodes, so
+that nodes are filled one at a time.
 """
 
 from collections.abc import Sequence
@@ -23,14 +23,15 @@ from scheduler.state.packing.workload import FloatArray, PodMix, Room
 from scheduler.state.tables import Tables
 
 _MIDDLE: Final = MAX_SCORE // 2
-# Steps from the middle at which a score is halfway to its end: small differences count most, and all of them count.
+# Steps from the middle at which a score is halfway to its limit. Small differences have the most effect, but all of
+# them have some.
 _HALFWAY: Final = 25
-# In one number: free units of a card, its model, its slot.
+# Packed into one number: free units of a card, its model, its slot.
 _SLOT_BITS, _MODEL_BITS = 8, 28
 _NO_CARD: Final = np.int64(1) << 62
-# This many rows cost less one at a time.
+# This many rows are cheaper one at a time.
 _FEW: Final = 6
-# Intermediate results of this many stay in the processor's cache.
+# Intermediate results of this many placements fit into the processor's cache.
 _PLACES_AT_A_TIME: Final = 512
 
 
@@ -41,7 +42,10 @@ class PlacementEffect(NamedTuple):
     slots: RowArray
 
     def of(self, known: Rows, rows: Rows) -> "PlacementEffect | None":
-        """The effect on `rows`, if they are the known rows, or one of them. known, rows: each evaluated together."""
+        """Return the effect on `rows` if they are the known rows or one of them.
+
+        known, rows: each evaluated together.
+        """
         if isinstance(known, slice):
             return self if isinstance(rows, slice) and known == rows else None
         if (row := only_row(rows)) is None:
@@ -51,7 +55,7 @@ class PlacementEffect(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """One that the pod may get. cards: (free units, code of the model) of each card there. cpu: free millis."""
+    """A node that the pod may get. cards: (free units, model code) of each card there. cpu: free millis."""
 
     row: int
     cards: Sequence[tuple[int, int]]
@@ -59,7 +63,7 @@ class _Place(NamedTuple):
 
 
 def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> PlacementEffect:
-    """Effect of a one-card pod on the best card of each row, the tightest on ties.
+    """Return the effect of a one-card pod on the best card of each row, the tightest on ties.
 
     rows: evaluated together. fits: bool[cards, rows]; a row without any gets any score and slot.
     """
@@ -68,7 +72,7 @@ def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> Place
         return PlacementEffect(scores, slots[np.newaxis])
     count = fits.shape[1]
     placed = PlacementEffect(np.zeros(count, dtype=np.int64), np.zeros((1, count), dtype=np.intp))
-    # Full rows, of which a full cluster has many, are left out.
+    # Leave out full rows: a full cluster has many of them.
     (roomy,) = np.logical_or.reduce(fits).nonzero()
     fits = fits[:, roomy]
     for part in tables.target.parts(rows_at(rows, roomy)):
@@ -79,8 +83,9 @@ def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> Place
 
 
 def on_cards(pod: Pod, tables: Tables, rows: Rows, slots: RowArray) -> Int64Array:
-    """int64[rows], 0..MAX_SCORE: scores of a pod that gets these cards, or none. slots: intp[cards of the pod, rows].
+    """Return int64[rows], 0..MAX_SCORE: scores of a pod that gets these cards, or none.
 
+    slots: intp[cards of the pod, rows].
     rows: evaluated together.
     """
     if (row := only_row(rows)) is not None:
@@ -92,14 +97,14 @@ def on_cards(pod: Pod, tables: Tables, rows: Rows, slots: RowArray) -> Int64Arra
 
 
 def _on_slots_of(pod: Pod, tables: Tables, row: int, slots: Sequence[int]) -> Int64Array:
-    """`on_cards` of one row, in a third of the time."""
+    """Compute `on_cards` for one row, in a third of the time."""
     seen = FreeCardsOf.row(tables, row)
     place = _Place(row, [(seen.free[slot], seen.model[slot]) for slot in slots], seen.cpu)
     return _score(_steps_on(pod, tables.target.columns_of(row), [place]))
 
 
 def _steps_on(pod: Pod, columns: RoomColumns, places: Sequence[_Place]) -> Int64Array:
-    """int64[places]: steps of a few placements, each computed alone until all remaining room is weighed at once."""
+    """Return int64[places]: loss in steps of a few placements; all their remaining rooms are weighed at once."""
     left = np.empty((len(places), columns.width))
     for number, place in enumerate(places):
         workload, after = columns.workload_of(place.row), columns.room_of(place.row)
@@ -112,7 +117,7 @@ def _steps_on(pod: Pod, columns: RoomColumns, places: Sequence[_Place]) -> Int64
 
 
 def _best_cards(pod: Pod, tables: Tables, part: Part, fits: BoolArray) -> tuple[Int64Array, RowArray]:
-    """(int64[rows]: scores, intp[rows]: slots) of the rows of one part, each with cards that fit."""
+    """Return (int64[rows]: scores, intp[rows]: slots) for the rows of one part, each with cards that fit."""
     first, like = alike(part.columns.kinds(part.rows), fits)
     rows = rows_at(part.rows, first)
     best = _best_cards_of_few if len(rows) <= _FEW else _best_cards_of
@@ -123,7 +128,7 @@ def _best_cards(pod: Pod, tables: Tables, part: Part, fits: BoolArray) -> tuple[
 def _best_cards_of_few(
     pod: Pod, tables: Tables, columns: RoomColumns, rows: RowArray, fits: BoolArray
 ) -> tuple[Int64Array, RowArray]:
-    """`_best_cards_of` in a third of the time. A row without a card that fits gets any score and slot."""
+    """Compute `_best_cards_of` in a third of the time. A row without a fitting card gets any score and slot."""
     places: list[_Place] = []
     slots: list[int] = []
     begins: list[int] = []
@@ -145,7 +150,7 @@ def _best_cards_of_few(
 def _best_cards_of(
     pod: Pod, tables: Tables, columns: RoomColumns, rows: RowArray, fits: BoolArray
 ) -> tuple[Int64Array, RowArray]:
-    """(int64[rows]: scores, intp[rows]: slots) of some rows."""
+    """Return (int64[rows]: scores, intp[rows]: slots) for some rows."""
     seen = FreeCards.of(tables, rows)
     row, slot = _different_cards(seen, fits)
     steps = _steps_with(pod, columns, rows[row], seen.cpu[row], [(seen.free[slot, row], seen.model[slot, row])])
@@ -153,14 +158,14 @@ def _best_cards_of(
     np.not_equal(row[1:], row[:-1], out=begins[1:])
     best = np.maximum.reduceat(steps, begins.nonzero()[0]) if len(row) else steps
     slots = np.zeros(len(rows), dtype=np.intp)
-    # Of several equally good ones, the first is written last.
+    # On ties, the first one is written last, so it wins.
     (good,) = (steps == best[begins.cumsum() - 1]).nonzero()
     slots[row[good[::-1]]] = slot[good[::-1]]
     return _score(best), slots
 
 
 def _on_slots(pod: Pod, tables: Tables, part: Part, slots: RowArray) -> Int64Array:
-    """int64[rows]: scores of the rows of one part."""
+    """Return int64[rows]: scores of the rows of one part."""
     # Rows that are equal otherwise may differ in the pod's cards.
     first, like = (ALL_ROWS, ALL_ROWS) if len(slots) else alike(part.columns.kinds(part.rows))
     rows, places = rows_at(part.rows, first), np.arange(slots.shape[1])
@@ -172,7 +177,7 @@ def _on_slots(pod: Pod, tables: Tables, part: Part, slots: RowArray) -> Int64Arr
 def _steps_with(
     pod: Pod, columns: RoomColumns, rows: RowArray, cpu: FloatArray, cards: Sequence[tuple[FloatArray, Int32Array]]
 ) -> Int64Array:
-    """int64[places]: steps of a placement on each of `rows`. cpu: its free millis.
+    """Return int64[places]: loss in steps of a placement on each of `rows`. cpu: free millis of each.
 
     cards: the cards that the pod gets there, each as (free units, model).
     """
@@ -188,9 +193,9 @@ def _steps_with(
 
 
 def _steps_of(pod: Pod, columns: RoomColumns, rows: RowArray, left: FloatArray, cpu: FloatArray) -> Int64Array:
-    """int64[places]: loss of each placement on its row, in the smallest steps that count.
+    """Return int64[places]: loss of each placement on its row, in the smallest steps that count.
 
-    left: float64[places, 3 x asks], the room; cpu: float64[places], free millis, >= 0.
+    left: float64[places, 3 x asks], the remaining room; cpu: float64[places], free millis, >= 0.
     """
     workload = columns.workload_on(rows)
     gain = workload.total * _units(pod) - (columns.worth[rows] - workload.worth(Room.of(left), cpu))
@@ -198,16 +203,16 @@ def _steps_of(pod: Pod, columns: RoomColumns, rows: RowArray, left: FloatArray, 
 
 
 def _change(pod: Pod, workload: PodMix, free: FloatArray, model: Int32Array) -> FloatArray:
-    """float64[cards, 3 x asks]: change of the room of a card once the pod has it."""
+    """Return float64[cards, 3 x asks]: change of the room of each card once the pod has it."""
     kinds, models, like = workload.kinds_of_cards(free, model)
     changes = workload.on_cards(_left(pod, kinds), models) - workload.on_cards(kinds, models)
     return changes.take(like, axis=0)
 
 
 def _different_cards(seen: FreeCards, fits: BoolArray) -> tuple[RowArray, RowArray]:
-    """(intp[cells]: rows, ascending; intp[cells]: slots): one card of each kind that fits, the tightest first.
+    """Return (intp[cells]: rows, ascending; intp[cells]: slots): one fitting card of each kind, the tightest first.
 
-    Two cards of a node are of one kind when they are of one model and have as much free.
+    Two cards of a node are of one kind if they have the same model and the same free memory.
     """
     kinds = seen.free.astype(np.int64) << _MODEL_BITS | seen.model
     slots = np.arange(len(kinds))[:, np.newaxis]
@@ -219,7 +224,7 @@ def _different_cards(seen: FreeCards, fits: BoolArray) -> tuple[RowArray, RowArr
 
 
 def _left(pod: Pod, free: FloatArray) -> FloatArray:
-    """Units that others can have of a card that the pod gets."""
+    """Return the units of a card that remain for other pods when the pod has it."""
     request = pod.template.gpu_request
     if request is None or request.exclusive:
         return np.zeros_like(free)
@@ -232,7 +237,7 @@ def _left_of(pod: Pod, free: int) -> int:
 
 
 def _units(pod: Pod) -> int:
-    """Requested units: the rest of a card that the pod holds exclusively is of use to no pod."""
+    """Return the units that the pod takes. The rest of a card held exclusively is useless to other pods."""
     request = pod.template.gpu_request
     return 0 if request is None else request.units
 

@@ -28,7 +28,7 @@ _PER_CARD: Final = StateKey[int]("gpu_core.per_card")
 class GpuCore(PreFilterPlugin, CardFilterPlugin):
     """Rejects cards that have too little of their compute share left.
 
-    A container asks `aliyun.com/gpu-core.percentage` as a limit; one card has 100. With `gpu-count` the request is
+    A container requests `aliyun.com/gpu-core.percentage` as a limit; one card has 100. With `gpu-count` the request is
     spread evenly over the cards, rounded up. The pod must also request gpu-mem, because that gives it a card.
     `NodeResourcesFit` checks the node's total, so a node that announces none takes no such pod.
 
@@ -42,7 +42,7 @@ class GpuCore(PreFilterPlugin, CardFilterPlugin):
     depends: ClassVar[Change] = Change.CARDS
 
     def pre_filter(self, pod: Pod, tables: "Tables", state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
-        """Leave pods alone that ask no share; reject a request that no card can meet."""
+        """Skip pods that request no share; reject a request that no card can meet."""
         core, memory = self.resource_names.gpu_core, self.resource_names.gpu_mem
         if not pod.template.requests.get(core, 0):
             return Relevance.SKIP
@@ -63,7 +63,7 @@ class GpuCore(PreFilterPlugin, CardFilterPlugin):
 
 
 class PercentBooked(CardSums):
-    """Percent of each card's compute that live pods hold."""
+    """Percentage of each card's compute that live pods hold."""
 
     def __init__(self, tables: "Tables", resource: str) -> None:
         """resource: its configured name."""
@@ -71,12 +71,12 @@ class PercentBooked(CardSums):
         self._resource = resource
 
     def read(self, pod: Pod) -> int | None:
-        """On each of the pod's cards; None when it asks nothing."""
+        """Return the percentage on each of the pod's cards; None if the pod requests none."""
         return percent_per_card(pod, self._resource) or None
 
 
 def percent_per_card(pod: Pod, resource: str) -> int:
-    """The pod's request per card, rounded up; at most the amount that a column of many such pods can hold."""
+    """Return the pod's request per card, rounded up; at most the amount that a column of many such pods can hold."""
     total, request = pod.template.requests.get(resource, 0), pod.template.gpu_request
     cards = 1 if request is None else request.cards
     return min(-(-total // cards), _MOST)

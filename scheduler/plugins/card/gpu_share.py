@@ -1,7 +1,7 @@
 """GpuShare: fitting cards, preferred nodes, and the cards to allocate.
 
-Free memory of cards and nodes is in `scheduler.state.cards.card_columns`; the forms of a pod's request are in
-docs/develop/protocol.md, "Requests".
+The free memory of cards and nodes is in `scheduler.state.cards.card_columns`; docs/develop/protocol.md, "Requests",
+describes the forms of a pod's request.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -92,10 +92,10 @@ class GpuShareArgs(PluginArgs):
 class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     """The only rule for `gpu-mem`, per card and per node: filters, scores and allocates cards by their memory.
 
-    A card can be allocated when it is healthy, not cordoned, not lost and not held by an exclusive pod. It must be of
+    A card can be allocated if it is healthy, not cordoned, not lost and not held by an exclusive pod. It must match
     the models and UUIDs that the pod requests, and no card rule of the profile may reject it. An exclusive pod needs a
-    card that no pod holds. The node's total counts too: allocatable gpu-mem less the requests of live pods that are not
-    on unhealthy cards.
+    card that no pod holds. The node's total counts, too: allocatable gpu-mem minus the requests of live pods that are
+    not on unhealthy cards.
 
     | reason | when | numbers |
     |---|---|---|
@@ -115,12 +115,11 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     `binpack` gives half its points for cards in use and a fifth for a node in use. The rest depends on how full the
     node's usable cards are with the pod; of equally full nodes, the one with less CPU wins. `spread` is the reverse.
     `fragmentation` scores how much of the memory typical pods could have used ([packing](../../docs/packing.md)).
-    Pods without gpu-mem are kept away from nodes with idle cards, which need the CPU: `binpack` scores the booked share
-    of the usable cards, `fragmentation` works as for other pods, `spread` scores nothing.
+    Pods without gpu-mem are kept away from nodes with idle cards, whose future pods need the CPU: `binpack` scores the
+    booked share of the usable cards, `fragmentation` works as for other pods, `spread` scores nothing.
     Within the node, the card scores come first; then the policy picks the tightest card that fits, the emptiest, or the
-    card that typical pods can use least; then the lower slot. A card set chooser of the profile replaces all this. A
-    pod's annotations
-    `gpushare/card-policy` and `gpushare/node-policy` win over the arguments.
+    card that is least useful for typical pods; then the lower slot. A card set chooser of the profile replaces all
+    this. A pod's annotations `gpushare/card-policy` and `gpushare/node-policy` override the arguments.
 
     Writes every allocation annotation of the Binding
     ([protocol](../../docs/develop/protocol.md#what-the-scheduler-writes)).
@@ -140,13 +139,13 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         self._node_policy = PlacementPolicy(self.args.node_policy)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
-        """Reject a wrong ask; leave pods without gpu-mem alone."""
+        """Reject an invalid request; skip pods without gpu-mem."""
         if pod.template.gpu_request_error:
             return Rejected(pod.template.gpu_request_error)
         return Relevance.EVALUATE if pod.template.gpu_request else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        """Nodes with too little memory on enough cards, or in total; nodes whose cards cannot be allocated."""
+        """Reject nodes with too little memory on enough cards or in total, or without cards that can be allocated."""
         cards, units, row = tables.cards, _request(pod).units, only_row(rows)
         if row is not None and cards.node_free.item(row) >= units and self._slots_on(pod, tables, state, row):
             return ()
@@ -155,13 +154,13 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return () if np.count_nonzero(good) == len(good) else (Rejection(~good, "Insufficient GPU memory"),)
 
     def diagnose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        """Reasons for the node's cards as a whole, then for single cards, then for the node's total."""
+        """Return reasons for the node's cards as a whole, then for single cards, then for the node's total."""
         cards = tables.cards
         enough = by_width(cards, rows, lambda group: self._enough(pod, tables, state, group))
-        # A node that is not READY has no room.
+        # A node that is not READY has nothing to allocate.
         roomy, ready = cards.node_free[rows] >= _request(pod).units, cards.state[rows] == _READY
         states = STATE_REASONS.items() if np.count_nonzero(ready) < len(ready) else ()
-        # A node whose cards are all unhealthy has nothing allocatable for that reason.
+        # The unhealthy cards are the reason why nothing is allocatable there.
         unhealthy = by_width(cards, rows, partial(all_unhealthy, cards)) if states else np.zeros_like(ready)
         details = {s: partial(detail, tables, rows) for s, detail in STATE_DETAILS.items()}
         found = (
@@ -174,7 +173,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return [replace(rejection, unresolvable=stays) for rejection in found]
 
     def verdicts(self, pod: Pod, tables: Tables, state: CycleState, row: int) -> Sequence[CardVerdict]:
-        """Each card by itself; the node's state and total are in `diagnose`."""
+        """Return the state of each card by itself; `diagnose` covers the node's state and total."""
         cards, rows = tables.cards, slice(row, row + 1)
         with cards.viewing(cards.width_of(row)):
             shape = cards.units[:, rows].shape
@@ -182,18 +181,18 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             return verdicts(cards, _request(pod), row, rejections)
 
     def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:
-        """Its share on the best card, and all of it on the node."""
+        """Return the pod's share on the best card and its total on the node."""
         request = pod.template.gpu_request
         if request is None:
             return {}
         return {Amount.CARD_UNITS: request.units_per_card, Amount.NODE_UNITS: request.units}
 
     def scores(self, pod: Pod) -> bool:
-        """Pods without gpu-mem are kept off idle cards, which need the CPU; where pods are spread there is enough."""
+        """Score pods without gpu-mem, too, to keep them off idle cards, which need the CPU; not needed for `spread`."""
         return pod.template.gpu_request is not None or self._node_policy is not PlacementPolicy.SPREAD
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
-        """How well the node's best cards suit the node policy, 0..MAX_SCORE."""
+        """Return how well the node's best cards suit the node policy, 0..MAX_SCORE."""
         cards, request, row = tables.cards, pod.template.gpu_request, only_row(rows)
         policy = self._node_policy if request is None else request.node_policy or self._node_policy
         if policy is PlacementPolicy.FRAGMENTATION:
@@ -208,7 +207,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return MAX_SCORE - packed if policy is PlacementPolicy.SPREAD else packed
 
     def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:
-        """Cards by the card policy, and the annotations that name them."""
+        """Choose the cards by the card policy, and return them with the annotations that name them."""
         request, cards = pod.template.gpu_request, tables.cards
         if request is None:
             return Reservation()
@@ -223,9 +222,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return Reservation(shares, encode(allocation_of(request, shares, announced.unit_mib), legacy))
 
     def _slots_on(self, pod: Pod, tables: Tables, state: CycleState, row: int) -> list[int]:
-        """The slots that the pod would take on one row; empty where too few cards fit, or a card rule ranks them.
+        """Return the slots that the pod would take on one row; empty if too few cards fit or a card rule ranks them.
 
-        Kept for the next questions about the row: mostly, the pod goes there.
+        Cached for further queries about the row, because the pod usually goes there.
         """
         rules, policy = _card_rules(state), self._policy_of(_request(pod))
         if rules.scorers or rules.chooser is not None or policy is PlacementPolicy.FRAGMENTATION:
@@ -243,7 +242,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return slots
 
     def _enough(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
-        """bool[rows]: as many cards fit as the pod asks."""
+        """Return bool[rows]: at least as many cards fit as the pod requests."""
         request, fits = _request(pod), _fits(pod, tables, state, rows)
         return np.asarray(np.logical_or.reduce(fits) if request.cards == 1 else fits.sum(axis=0) >= request.cards)
 
@@ -260,7 +259,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return self._on_best_card(pod, tables, state, rows).scores
 
     def _on_best_card(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> PlacementEffect:
-        """Kept for the next questions about the same rows or one of them: mostly, the pod goes there."""
+        """Effect on the best cards, cached for queries about these rows or one of them: the pod usually goes there."""
         key, version = _placed_key(tables.cards.width), tables.changes.version
         last = state.find(key)
         if last is not None and last[1] == version and (found := last[2].of(last[0], rows)) is not None:
@@ -270,14 +269,14 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return placed
 
     def _policy_of(self, request: GpuRequest) -> PlacementPolicy:
-        """A pod of several cards gets the tightest ones: otherwise every combination would have to be tried."""
+        """Return the card policy. For several cards, `fragmentation` takes the tightest ones, not every combination."""
         policy = request.card_policy or self._card_policy
         return PlacementPolicy.BINPACK if policy is PlacementPolicy.FRAGMENTATION and request.cards > 1 else policy
 
     def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
-        """intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any.
+        """Return intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any.
 
-        Of a row that was scored alone last, as after a booking, the choice is kept: mostly, the pod goes there.
+        For a row that was scored alone last, as after a booking, the choice is cached: the pod usually goes there.
         """
         if only_row(rows) is None:
             return self._choose(pod, tables, state, rows)
@@ -304,7 +303,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def _card_rejections(
         self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
     ) -> list[Rejection]:
-        """Reasons for too few cards on the `short` rows, in the order in which they reduce the candidates."""
+        """Return the reasons for too few cards on the `short` rows, in the order in which they rule out cards."""
         cards, merged = tables.cards, dict[str, list[tuple[RowGroup, Rejection]]]()
         for group in cards.groups(rows):
             with cards.viewing(group.width):
@@ -316,7 +315,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def _card_rejections_of(
         self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, short: BoolArray
     ) -> list[Rejection]:
-        """`_card_rejections` for rows that are evaluated together."""
+        """Compute `_card_rejections` for rows that are evaluated together."""
         request, cards = _request(pod), tables.cards
         found: list[Rejection] = []
 
@@ -351,7 +350,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
 
 def _fits(pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> BoolArray:
-    """`fitting` less the cards that card rules reject; cached for the rows of the last call."""
+    """Return `fitting` without the cards that card rules reject; cached for the rows of the last call."""
     key = _fits_key(tables.cards.width)
     last = state.find(key)
     version = tables.changes.version

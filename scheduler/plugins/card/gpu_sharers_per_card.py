@@ -31,10 +31,10 @@ class GpuSharersPerCardArgs(PluginArgs):
 
 
 class GpuSharersPerCard(CardFilterPlugin):
-    """Rejects cards that already hold as many pods as may share one.
+    """Rejects cards that already hold the maximum number of pods.
 
     The limit is the node's annotation `gpushare/max-sharers`, otherwise the argument `maxSharers`; without both there
-    is none. Every live pod on a card counts; a pod whose card is unknown counts on every card of its node.
+    is no limit. Every live pod on a card counts; a pod whose card is unknown counts on every card of its node.
 
     - `node(s) had too few cards below the limit of pods per card`
     """
@@ -50,7 +50,7 @@ class GpuSharersPerCard(CardFilterPlugin):
         return () if limits is None else (CardRejection(tables.cards.holders[:, rows] >= limits, REASON),)
 
     def _limits(self, tables: "Tables", rows: Rows) -> Int64Array | None:
-        """int64[rows]: pods per card; None where no node and no argument limits them."""
+        """Return int64[rows]: pods per card; None if neither a node nor an argument limits them."""
         said = tables.fact(MaxSharers)
         if not said.nodes and self.args.max_sharers is None:
             return None
@@ -59,7 +59,10 @@ class GpuSharersPerCard(CardFilterPlugin):
 
 
 class MaxSharers(NodeFact[None]):
-    """limits: int64[nodes], each node's annotation; 0 without one. nodes: how many have one."""
+    """Limits of the nodes. limits: int64[nodes], each node's annotation; 0 without one.
+
+    nodes: how many nodes have one.
+    """
 
     counts_pods: ClassVar[bool] = False
 
@@ -69,10 +72,10 @@ class MaxSharers(NodeFact[None]):
         self.nodes = 0
 
     def read(self, pod: Pod) -> None:
-        """Never asked."""
+        """Never called: the fact counts no pods."""
 
     def book(self, row: int, read: None, sign: int) -> None:
-        """Never called."""
+        """Never called: the fact counts no pods."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
         text = "" if node is None else (node.metadata.annotations or {}).get(names.MAX_SHARERS, "")

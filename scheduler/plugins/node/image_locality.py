@@ -1,4 +1,4 @@
-"""ImageLocality: prefers nodes that have the pod's container images already.
+"""ImageLocality: prefers nodes that already have the pod's container images.
 
 Source: kube-scheduler, plugins/imagelocality/image_locality.go.
 """
@@ -27,10 +27,10 @@ _FULL: Final = 100
 class ImageLocality(ScorePlugin):
     """Prefers nodes that already have the images of the pod's containers and image volumes.
 
-    Each image counts with its size, times the share of all nodes that have it: an image that few nodes have counts
-    less, so that not all pods go there. The sum is 0 points up to 23 MiB, and 100 from 1000 MiB for each container of
-    the pod. A name without tag or digest stands for `:latest`; names are compared as they are written. Of a node, the
-    first 512 names count.
+    Each image counts with its size times the share of all nodes that have it. So an image on few nodes counts less, and
+    not all pods go there. The sum is 0 points up to 23 MiB, and 100 points from 1000 MiB for each container of the pod.
+    A name without tag or digest stands for `:latest`; names are compared as written. On each node, only the first 512
+    names count.
     Source: kube-scheduler, plugins/imagelocality/image_locality.go.
     """
 
@@ -39,16 +39,16 @@ class ImageLocality(ScorePlugin):
     depends: ClassVar[Change] = Change.IMAGES
 
     def scores(self, pod: Pod) -> bool:
-        """Pods with containers, which every pod has that the API server took."""
+        """Score pods with containers, which is every pod that the API server accepted."""
         return bool(pod.template.images)
 
     def cluster_input(self, pod: Pod, tables: Tables) -> Hashable:
-        """How many nodes there are, and how many have each image; None where none has any: then every score is 0."""
+        """Return the number of nodes, and how many have each image; None if no node has any: every score is 0."""
         found = [tables.images.count_and_size(name) for name in _wanted(pod.template)]
         return (len(tables.row_of), *found) if any(count for count, _ in found) else None
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002
-        """int64[rows]: 0..MAX_SCORE."""
+        """Return int64[rows]: 0..MAX_SCORE."""
         template, images, nodes = pod.template, tables.images, len(tables.row_of)
         found = [(name, times, *images.count_and_size(name)) for name, times in Counter(_wanted(template)).items()]
         if not any(count for _, _, count, _ in found):

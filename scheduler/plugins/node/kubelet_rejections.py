@@ -1,4 +1,4 @@
-"""KubeletRejections: avoids a node whose kubelet has just rejected such a pod.
+"""KubeletRejections: avoids a node whose kubelet has just rejected a similar pod.
 
 Not a rule of kube-scheduler, which sends the next pod of a ReplicaSet to the same node repeatedly.
 """
@@ -29,7 +29,7 @@ class Because(Detail):
     reasons: frozenset[str]
 
     def worded(self, reason: str) -> str:
-        """`node(s) had rejected such a pod (OutOfcpu)`."""
+        """Return text such as `node(s) had rejected such a pod (OutOfcpu)`."""
         named = sorted(self.reasons)[:_MOST_NAMED]
         more = ["…"] * (len(self.reasons) > _MOST_NAMED)
         return f"{reason} ({', '.join([*named, *more])})"
@@ -39,7 +39,7 @@ class Because(Detail):
 
 
 class KubeletRejections(PreFilterPlugin, FilterPlugin):
-    """Rejects nodes whose kubelet has rejected such a pod at admission, for a while.
+    """Temporarily rejects nodes whose kubelet has rejected a similar pod at admission.
 
     The kubelet may reject a pod that was bound to its node, with a reason such as `OutOfcpu` or
     `UnexpectedAdmissionError`. The node is then left out for pods with the same controller (or the same name without
@@ -56,15 +56,15 @@ class KubeletRejections(PreFilterPlugin, FilterPlugin):
     depends: ClassVar[Change] = Change.REJECTIONS
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """Key of the pods that share the rejection, while there is one."""
+        """Return the key of the pods that share the rejection, while there is one."""
         return likeness(pod) if tables.rejections.reasons(pod) else None
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - nothing to keep
-        """Leave pods alone that no kubelet has rejected."""
+        """Skip pods that no kubelet has rejected."""
         return Relevance.EVALUATE if tables.rejections.reasons(pod) else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
-        """Nodes that are left out for it."""
+        """Reject nodes that are left out for the pod."""
         by_name = tables.rejections.reasons(pod)
         reasons = {tables.row_of[node]: why for node, why in by_name.items() if node in tables.row_of}
 

@@ -1,10 +1,8 @@
-"""NodeAffinity: nodeSelector and node affinity, required and preferred, as algebra on label columns.
+"""NodeAffinity: node selector and node affinity, required and preferred, computed on label columns.
 
-Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go;
+Its argument is a node affinity that is added to every pod of a profile, as in YAML.
+Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go and apis/config/types_pluginargs.go, NodeAffinityArgs;
 k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go.
-
-The arguments of NodeAffinity: a node affinity added to every pod of a profile, as in YAML.
-Source: kube-scheduler, apis/config/types_pluginargs.go, NodeAffinityArgs.
 """
 
 from collections.abc import Sequence
@@ -61,7 +59,7 @@ class AddedNodeSelectorTerm(PluginArgs):
         return self
 
     def term(self) -> NodeTerm:
-        """The term that the rule reads. Raises ValueError for a term that can match no node."""
+        """Return the term that the rule reads. Raises ValueError for a term that can match no node."""
         written = msgspec.convert(self.model_dump(by_alias=True), objects.NodeSelectorTerm)
         term = parsed_term(written)
         if term is None:
@@ -103,12 +101,12 @@ class NodeAffinityArgs(PluginArgs):
     )
 
     def required_terms(self) -> tuple[NodeTerm, ...] | None:
-        """ORed; None where nothing is required."""
+        """Return the required terms, of which one must match; None if nothing is required."""
         selector = self.added_affinity.required_during_scheduling_ignored_during_execution
         return None if selector is None else tuple(each.term() for each in selector.node_selector_terms)
 
     def preferred_terms(self) -> tuple[tuple[int, NodeTerm], ...]:
-        """(weight, term)."""
+        """Return (weight, term) for each preference."""
         preferred = self.added_affinity.preferred_during_scheduling_ignored_during_execution
         return tuple((each.weight, each.preference.term()) for each in preferred)
 
@@ -125,20 +123,21 @@ _PREFERRED: Final[StateKey[Preferred]] = StateKey("node_affinity.preferred")
 class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
     """Rejects nodes that do not match the pod's node selector and node affinity; prefers those it prefers.
 
-    A node matches when it has all of `nodeSelector` and matches one of the terms of
-    `requiredDuringSchedulingIgnoredDuringExecution`; the weights of the preferred terms that match are its score.
+    A node matches if it has all labels of `nodeSelector` and matches one of the terms of
+    `requiredDuringSchedulingIgnoredDuringExecution`. Its score is the sum of the weights of the matching preferred
+    terms.
 
     - `node(s) didn't match Pod's node affinity/selector`
     - `pod affinity terms conflict`, for every node: every term asks for several values of `metadata.name` at once
 
-    In a term all `matchExpressions` (`In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`) and all `matchFields`
-    (`metadata.name` `In` or `NotIn` one value) must be met. `NotIn` and `DoesNotExist` also take nodes that lack
-    the key; `Gt` and `Lt` take no value that is not an integer. A term that is empty or not valid (`Gt` with a
-    text) matches no node; no terms at all match no node. An invalid preferred term is ignored, where kube-scheduler
-    ends the attempt with an error. Nodes that a term excludes by name are counted under this rule's
-    reason, where kube-scheduler writes `node(s) didn't satisfy plugin(s) [NodeAffinity]`.
-    The argument `addedAffinity` is added to the affinity of every pod of the profile; nodes that its required terms
-    exclude are counted under `node(s) didn't match scheduler-enforced node affinity`.
+    In a term, all `matchExpressions` (`In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`) and all `matchFields`
+    (`metadata.name` `In` or `NotIn` one value) must be met. `NotIn` and `DoesNotExist` also accept nodes that lack the
+    key; `Gt` and `Lt` accept only integers. A term that is empty or invalid (such as `Gt` with a text) matches no node,
+    and neither does an empty list of terms. An invalid preferred term is ignored; kube-scheduler ends the attempt with
+    an error. Nodes that a term excludes by name are counted under this rule's reason; kube-scheduler writes
+    `node(s) didn't satisfy plugin(s) [NodeAffinity]`. The argument `addedAffinity` is added to the affinity of every
+    pod of the profile; nodes that its required terms exclude are counted under
+    `node(s) didn't match scheduler-enforced node affinity`.
     Source: kube-scheduler, plugins/nodeaffinity/node_affinity.go.
     """
 
@@ -158,7 +157,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         self._added_preferred = self.args.preferred_terms()
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
-        """Work the required part out; reject terms that no node can meet."""
+        """Compute the required part; reject terms that no node can meet."""
         wanted = required(pod.template)
         if wanted is None:
             return Relevance.SKIP if self._added is None else Relevance.EVALUATE
@@ -168,7 +167,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         return Relevance.EVALUATE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
-        """Nodes that do not match the profile's affinity, then nodes that do not match the pod's selector and terms."""
+        """Reject nodes that do not match the profile's affinity, then those that do not match the pod's terms."""
         wanted = state.find(_REQUIRED)
         if self._added is None:
             return () if wanted is None else (Rejection(~wanted.over(tables, rows), REASON),)
@@ -178,13 +177,13 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
         return Rejection(left_out, ENFORCED), Rejection(~wanted.over(tables, rows) & ~left_out, REASON)
 
     def scores(self, pod: Pod) -> bool:
-        """Pods that prefer something, or all of them where the profile does."""
+        """Score pods with preferences, or all pods if the profile has preferences."""
         affinity = pod.template.node_affinity
         own = affinity is not None and bool(affinity.preferred_during_scheduling_ignored_during_execution)
         return own or bool(self._added_preferred)
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
-        """int64[rows]: the weights of the preferred terms that match, added up."""
+        """Return int64[rows]: the sum of the weights of the matching preferred terms."""
         total = np.zeros(len(tables.valid[rows]), dtype=np.int64)
         for weight, term in (*self._added_preferred, *_preferred(pod, state)):
             total += weight * term.over(tables, rows)
@@ -192,7 +191,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
 
 def required(template: Template) -> Required | None:
-    """The pod's requirements; None without any. An invalid term matches no node."""
+    """Return the pod's requirements; None if it has none. An invalid term matches no node."""
     affinity = template.node_affinity
     wanted = None if affinity is None else affinity.required_during_scheduling_ignored_during_execution
     if wanted is None and not template.node_selector:
@@ -206,7 +205,7 @@ def required(template: Template) -> Required | None:
 
 
 def preferred(template: Template) -> Preferred:
-    """(weight, term) of the pod's preferences.
+    """Return (weight, term) for each preference of the pod.
 
     An invalid term is left out, because a preference cannot reject. kube-scheduler ends the attempt with an error.
     """
@@ -217,7 +216,7 @@ def preferred(template: Template) -> Preferred:
 
 
 def names_conflict(template: Template) -> bool:
-    """Whether every required term asks for node names that exclude each other."""
+    """Return whether every required term demands node names that exclude each other."""
     affinity = template.node_affinity
     wanted = None if affinity is None else affinity.required_during_scheduling_ignored_during_execution
     if wanted is None or not wanted.node_selector_terms:
@@ -230,7 +229,7 @@ def names_conflict(template: Template) -> bool:
 
 
 def _preferred(pod: Pod, state: CycleState) -> Preferred:
-    """Worked out at the first Score: a profile may leave the Filter, and with it PreFilter, out."""
+    """Compute the preferences at the first Score: a profile may leave out the Filter and thus PreFilter."""
     try:
         return state.read(_PREFERRED)
     except KeyError:

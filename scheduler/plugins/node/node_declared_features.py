@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatures: a pod that needs a kubelet feature goes to nodes that declare it.
+"""NodeDeclaredFeatures: a pod that needs a kubelet feature goes only to nodes that declare it.
 
 Source: kube-scheduler, plugins/nodedeclaredfeatures/nodedeclaredfeatures.go; a pod's features are in
 `scheduler.pods.declared_features`.
@@ -41,18 +41,18 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
     depends: ClassVar[Change] = Change.FEATURES
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
-        """Leave pods alone that need no feature."""
+        """Skip pods that need no feature."""
         return Relevance.EVALUATE if pod.template.required_features else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
-        """Nodes that lack one of them."""
+        """Reject nodes that lack a feature."""
         declared = tables.fact(DeclaredFeatures).declared
         lacking = [~declared[feature][rows] for feature in sorted(pod.template.required_features)]
         return (Rejection(np.logical_or.reduce(lacking), REASON),)
 
 
 class DeclaredFeatures(NodeFact[None]):
-    """declared: feature -> bool[nodes], which of them declare it; of the features that pods can need."""
+    """Nodes by declared feature. declared: feature -> bool[nodes], for features that pods can need."""
 
     counts_pods: ClassVar[bool] = False
 
@@ -61,10 +61,10 @@ class DeclaredFeatures(NodeFact[None]):
         self.declared: dict[str, BoolArray] = {name: np.zeros(tables.capacity, dtype=np.bool_) for name in FEATURES}
 
     def read(self, pod: Pod) -> None:
-        """Never asked."""
+        """Never called: the fact counts no pods."""
 
     def book(self, row: int, read: None, sign: int) -> None:
-        """Never called."""
+        """Never called: the fact counts no pods."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
         of_node = () if node is None else node.status.declared_features

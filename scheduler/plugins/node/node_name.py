@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node goes there or nowhere.
+"""NodeName: a pod that names its node goes only to that node.
 
 Source: kube-scheduler, plugins/nodename/node_name.go.
 """
@@ -20,7 +20,7 @@ REASON: Final = "node(s) didn't match the requested node name"
 class NodeName(PreFilterPlugin, FilterPlugin):
     """Sends a pod with `spec.nodeName` to that node only.
 
-    A pod that waits for a scheduler has none, and the rule is skipped.
+    A pod that waits for a scheduler names no node, so the rule is skipped.
 
     - `node(s) didn't match the requested node name`
 
@@ -32,15 +32,15 @@ class NodeName(PreFilterPlugin, FilterPlugin):
     depends: ClassVar[Change] = Change(0)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
-        """Leave pods alone that name no node."""
+        """Skip pods that name no node."""
         return Relevance.EVALUATE if pod.node_name else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
-        """Every node but the one named."""
+        """Reject every node but the named one."""
         row = tables.row_of.get(pod.node_name)
         named = mask_of(() if row is None else (row,), rows, tables.capacity)
         return (Rejection(~named, REASON),)
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:  # noqa: ARG002 - as above
-        """The name, where there is one."""
+        """Return the name of the node, if there is one."""
         return pod.node_name or None

@@ -1,4 +1,4 @@
-"""NodePorts: two pods of one node do not share a host port."""
+"""NodePorts: two pods on one node cannot use the same host port."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ _Port: TypeAlias = tuple[str, int]
 
 
 class NodePorts(PreFilterPlugin, FilterPlugin):
-    """Rejects nodes on which a pod holds one of the host ports that this pod wants.
+    """Rejects nodes on which another pod already uses one of the pod's host ports.
 
-    Two ports are the same when protocol and port are, and the address is, or one of the two is every address (none,
-    or `0.0.0.0`). Ports of containers and sidecars count.
+    Two ports are the same when protocol and port are, and the address is, or one of the two is every address (none, or
+    `0.0.0.0`). Ports of containers and sidecars count.
 
     - `node(s) didn't have free ports for the requested pod ports`
 
@@ -36,11 +36,11 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
     depends: ClassVar[Change] = Change.PORTS
 
     def pre_filter(self, pod: Pod, tables: "Tables", state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
-        """Leave pods alone that want no host port."""
+        """Skip pods that request no host port."""
         return Relevance.EVALUATE if pod.template.host_ports else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
-        """Nodes where one of the ports is taken."""
+        """Reject nodes on which one of the ports is taken."""
         return (Rejection(tables.fact(HostPorts).in_conflict(pod.template.host_ports, rows), REASON),)
 
 
@@ -54,7 +54,7 @@ class HostPorts(NodeFact[frozenset[HostPort]]):
         self._taken: dict[_Port, dict[int, Counter[str]]] = {}
 
     def read(self, pod: Pod) -> frozenset[HostPort] | None:
-        """The pod's host ports."""
+        """Return the pod's host ports."""
         return pod.template.host_ports or None
 
     def book(self, row: int, read: frozenset[HostPort], sign: int) -> None:
@@ -72,7 +72,7 @@ class HostPorts(NodeFact[frozenset[HostPort]]):
                 del self._taken[key]
 
     def in_conflict(self, wanted: frozenset[HostPort], rows: Rows) -> BoolArray:
-        """bool[rows]: one of `wanted` is taken there.
+        """Return bool[rows]: one of `wanted` is taken there.
 
         Source: kube-scheduler, framework/types.go, HostPortInfo.CheckConflict.
         """
@@ -85,7 +85,7 @@ class HostPorts(NodeFact[frozenset[HostPort]]):
         return mask_of(found, rows, self.tables.capacity)
 
     def _rows_with(self, port: HostPort, rows: Rows) -> Sequence[int]:
-        """Rows of `rows` where the port is in use; for a single row, only that row is examined."""
+        """Return the subset of `rows` on which the port is in use. For a single row, only that row is examined."""
         taken = self._taken.get((port.protocol, port.port), {})
         if isinstance(rows, slice) and rows.stop is not None:
             return [row for row in range(rows.start or 0, rows.stop) if row in taken]

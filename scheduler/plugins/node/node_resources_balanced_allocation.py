@@ -1,4 +1,4 @@
-"""NodeResourcesBalancedAllocation: prefers nodes on which a pod makes the use of cpu and memory more alike.
+"""NodeResourcesBalancedAllocation: prefers nodes on which a pod evens out the use of CPU and memory.
 
 Source: kube-scheduler, plugins/noderesources/balanced_allocation.go.
 """
@@ -55,7 +55,7 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs):
         return resources or _CPU_AND_MEMORY
 
     def contradicting(self, resources: Resources) -> Iterator[tuple[Location, str]]:
-        """Balance with gpu-mem: this rule never sees it, and would count nothing."""
+        """Yield an error for a balance that includes gpu-mem: this rule never sees gpu-mem and would count nothing."""
         for number, resource in enumerate(self.resources):
             if resource.name == resources.gpu_mem:
                 message = f"expected a resource that NodeResourcesFit judges, found {resource.name}: GpuShare scores it"
@@ -63,10 +63,10 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs):
 
 
 class NodeResourcesBalancedAllocation(ScorePlugin):
-    """Prefers nodes on which the pod makes the used shares of cpu and memory more alike.
+    """Prefers nodes on which the pod evens out the used shares of cpu and memory.
 
-    A node's balance is 100 points less the standard deviation of the requested shares of its resources, in percent,
-    each at most 1. The score is 75 points, and half a point more or less for each point by which the pod betters or
+    A node's balance is 100 points minus the standard deviation of the requested shares of its resources, in percent,
+    each at most 1. The score is 75 points, plus or minus half a point for each point by which the pod improves or
     worsens the balance: 50 to 100. Resources that the node lacks do not count, and extended resources count only if the
     pod requests them. A pod that requests none of the resources is not scored. A pod with gpu-mem is scored only with
     `scoreGpuPods`.
@@ -80,23 +80,23 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     args: NodeResourcesBalancedAllocationArgs
 
     def scores(self, pod: Pod) -> bool:
-        """Whether the pod requests any of the resources; otherwise the least used node would get all such pods.
+        """Score pods that request any of the resources. Otherwise the least used node would get all other pods.
 
-        Pods with gpu-mem only if the arguments say so.
+        Pods with gpu-mem are scored only if the arguments say so.
         """
         if pod.template.gpu_request is not None and not self.args.score_gpu_pods:
             return False
         return any(pod.template.requests.get(resource.name) for resource in self.args.resources)
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002
-        """How much better or worse balanced the node is with the pod on it, 50..100 points."""
+        """Return 50..100 points: how much better or worse balanced the node is with the pod on it."""
         resources, named = tables.resources, self.args.resources
         found = [column(resources, pod.template, resource.name, assumed=False) for resource in named]
         counting = [each for each in found if each is not None]
         if (row := only_row(rows)) is not None:
             return np.array([_on_row(counting, row, resources) * POINT], dtype=np.int64)
         if not counting:
-            # Without resources, the balance stays as it is.
+            # Without resources, the balance does not change.
             return np.full(count_of(rows, tables.capacity), points(FULL, FULL) * POINT, dtype=np.int64)
         before, after, there = [], [], []
         for each in counting:
@@ -115,24 +115,30 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
 
 
 def points(after: int, before: int) -> int:
-    """Points for a balance of `after` with the pod and `before` without it, 50..100."""
+    """Return 50..100 points for a balance of `after` with the pod and `before` without it."""
     return FULL // 2 + (FULL // 2 + after - before) // 2
 
 
 def balance(shares: Sequence[float]) -> int:
-    """shares: requested of each resource, 0..1. 50..100, rounded down; 100 when they are all alike."""
+    """Return the balance, 50..100, rounded down; 100 if all shares are equal.
+
+    shares: requested of each resource, 0..1.
+    """
     deviation = 0.0
     if len(shares) == _PAIR:
         deviation = abs((shares[0] - shares[1]) / 2)
     elif len(shares) > _PAIR:
-        # Summed in kube-scheduler's order: another order may end just off a whole point.
+        # Added in kube-scheduler's order: another order may end just below or above a whole point.
         mean = _sum(shares) / len(shares)
         deviation = sqrt(_sum([(share - mean) * (share - mean) for share in shares]) / len(shares))
     return int((1 - deviation) * FULL)
 
 
 def balance_over(shares: Sequence[Float64Array], there: Sequence[BoolArray]) -> Int64Array:
-    """int64[rows]: the same. there: where the node has some of the resource; elsewhere its share may be anything."""
+    """Compute `balance` as int64[rows].
+
+    there: rows whose node has some of the resource; elsewhere its share may be anything.
+    """
     if len(shares) == _PAIR:
         deviation = shares[0] - shares[1]
         np.abs(deviation, out=deviation)
@@ -146,12 +152,12 @@ def balance_over(shares: Sequence[Float64Array], there: Sequence[BoolArray]) -> 
 
 
 def _at_most_one(shares: Float64Array) -> Float64Array:
-    """Capped in place: a new array at every step would take twice as long."""
+    """Cap shares at 1 in place: a new array at every step would take twice as long."""
     return np.minimum(shares, 1.0, out=shares)
 
 
 def _deviation(shares: Sequence[Float64Array], there: Sequence[BoolArray]) -> Float64Array:
-    """float64[rows]: shares are 0 where `there` is False."""
+    """Return float64[rows]: the standard deviation. shares are 0 where `there` is False."""
     count = sum(np.asarray(each, dtype=np.int64) for each in there)
     mean = sum(shares) / np.maximum(count, 1)
     squares = [np.where(each, (share - mean) * (share - mean), 0.0) for share, each in zip(shares, there, strict=True)]

@@ -1,4 +1,4 @@
-"""NodeResourcesFit: every resource but gpu-mem, by allocatable less requested.
+"""NodeResourcesFit: compares every resource but gpu-mem by allocatable minus requested.
 
 Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest); the score's arithmetic is in `resource_allocation`.
 """
@@ -58,7 +58,7 @@ _MEASURED: Final[Mapping[str, Amount]] = {
     PODS: Amount.PODS,
 }
 _REQUESTED: Final[StateKey["Requested"]] = StateKey("node_resources_fit.requested")
-# Maximum `score` in `requestedToCapacityRatio`, as kube-scheduler's MaxCustomPriorityScore.
+# Highest `score` in `requestedToCapacityRatio`, like kube-scheduler's MaxCustomPriorityScore.
 _MOST_SCORE: Final = 10
 _PREFIX: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
@@ -83,7 +83,7 @@ class UtilizationShapePoint(PluginArgs):
 
 
 class RequestedToCapacityRatio(PluginArgs):
-    """A line of one's own."""
+    """User-defined line from utilization to score."""
 
     shape: tuple[UtilizationShapePoint, ...] = Field(
         min_length=1, description="Points of the line, `utilization` rising; level before the first and after the last."
@@ -99,7 +99,7 @@ class RequestedToCapacityRatio(PluginArgs):
 
 
 class ScoringStrategy(PluginArgs):
-    """How nodes are ranked."""
+    """Strategy for ranking nodes."""
 
     type: Strategy = Field(
         default="LeastAllocated",
@@ -128,7 +128,7 @@ class ScoringStrategy(PluginArgs):
 
     @property
     def scale(self) -> Scale:
-        """How it gives points."""
+        """Way in which the strategy gives points."""
         if self.requested_to_capacity_ratio is not None:
             shape = self.requested_to_capacity_ratio.shape
             return by_utilization([(point.utilization, point.score * (100 // _MOST_SCORE)) for point in shape])
@@ -155,7 +155,7 @@ class NodeResourcesFitArgs(PluginArgs):
     score_gpu_pods: bool = Field(default=False, description=SCORE_GPU_PODS)
 
     def contradicting(self, resources: Resources) -> Iterator[tuple[Location, str]]:
-        """A score by gpu-mem: this rule never sees it, and would count nothing."""
+        """Yield an error for a score by gpu-mem: this rule never sees gpu-mem and would count nothing."""
         for number, resource in enumerate(self.scoring_strategy.resources):
             if resource.name == resources.gpu_mem:
                 message = f"expected a resource that NodeResourcesFit judges, found {resource.name}: GpuShare scores it"
@@ -166,8 +166,8 @@ class NodeResourcesFitArgs(PluginArgs):
 class Requested:
     """Requests of a class of pods, as columns. names: in the order of kube-scheduler's messages, pods first.
 
-    version: of the resource table, when `indexes` was true. indexes: intp[asked], of the resources that a node offers;
-    amounts: int64[asked, 1]; there: the same as pairs. missing: the names that no node offers.
+    version: of the resource table for which `indexes` is valid. indexes: intp[asked], resources that some node offers;
+    amounts: int64[asked, 1]; there: the same as pairs. missing: names of resources that no node offers.
     """
 
     names: tuple[str, ...]
@@ -178,7 +178,7 @@ class Requested:
     there: tuple[tuple[int, int], ...]
 
     def fits_on(self, row: int, resources: ResourceColumns) -> bool:
-        """Whether the node of one row has it all: with Python's numbers, in a fifth of the time."""
+        """Return whether the node of one row has everything; with Python's numbers this takes a fifth of the time."""
         allocatable, requested = resources.allocatable, resources.requested
         for index, amount in self.there:
             if allocatable.item(index, row) - requested.item(index, row) < amount:
@@ -187,7 +187,7 @@ class Requested:
 
     @classmethod
     def of(cls, requests: Sequence[tuple[str, int]], resources: ResourceColumns) -> "Requested":
-        """requests: (resource, amount > 0), in order."""
+        """Build the columns. requests: (resource, amount > 0), in order."""
         there = [(resources.index[name], amount) for name, amount in requests if name in resources.index]
         return cls(
             tuple(name for name, _ in requests),
@@ -202,20 +202,20 @@ class Requested:
 class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
     """Rejects nodes with too little of a resource; prefers the emptiest nodes, or the fullest.
 
-    A node has too little of a resource if allocatable less requested is below the pod's request. This holds for every
-    resource but gpu-mem, which `GpuShare` handles.
+    A node has too little of a resource if allocatable minus requested is less than the pod's request. This holds for
+    every resource but gpu-mem, which `GpuShare` handles.
 
     - `Too many pods`
     - `Insufficient cpu`, `Insufficient memory`, `Insufficient ephemeral-storage`, `Insufficient <resource>`; several at
       once for one node
 
     A resource that the node does not list counts as 0. For each counted resource, with the pod on the node,
-    `LeastAllocated` scores the free share (0 when over-committed), `MostAllocated` the requested share (at
-    most 100 points), `RequestedToCapacityRatio` the value of its `shape` at the requested share; the score is their
-    weighted mean, in whole points. cpu and memory count 100m and 200 MiB for a container that requests none; an
-    extended resource counts only for pods that request it. Resources that the node lacks, or that get 0 points from
-    `RequestedToCapacityRatio`, do not count. Pods with gpu-mem are scored only with `scoreGpuPods`: large pods need the
-    cards of the emptiest nodes.
+    `LeastAllocated` scores the free share (0 if over-committed), `MostAllocated` the requested share (at most 100
+    points), and `RequestedToCapacityRatio` the value of its `shape` at the requested share. The score is their weighted
+    mean, in whole points. A container that requests no cpu or memory counts as 100m or 200 MiB; an extended resource
+    counts only for pods that request it. Resources that the node lacks, or that get 0 points from
+    `RequestedToCapacityRatio`, do not count. Pods with gpu-mem are scored only with `scoreGpuPods`, because large pods
+    need the cards of the emptiest nodes.
     Source: kube-scheduler, plugins/noderesources: fit.go (fitsRequest), least_allocated.go, most_allocated.go,
     requested_to_capacity_ratio.go.
     """
@@ -234,12 +234,12 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         self._ignored = frozenset(self.args.ignored_resources), frozenset(self.args.ignored_resource_groups)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
-        """Order the pod's requests."""
+        """Sort the pod's requests."""
         state.write(_REQUESTED, Requested.of(self._requests(pod), tables.resources))
         return Relevance.EVALUATE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        """Nodes without room for one more pod, or with too little of a resource."""
+        """Reject nodes that are full of pods or have too little of a resource."""
         requested = self._requested(pod, tables, state)
         if (row := only_row(rows)) is not None and requested.fits_on(row, tables.resources):
             return ()
@@ -258,15 +258,15 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         return rejections
 
     def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:
-        """Requests of the native resources."""
+        """Return the requests for the native resources."""
         return {_MEASURED[name]: amount for name, amount in self._requests(pod) if name in _MEASURED}
 
     def scores(self, pod: Pod) -> bool:
-        """Whether to score the pod: with gpu-mem only if the arguments say so."""
+        """Return whether to score the pod: with gpu-mem only if the arguments say so."""
         return self.args.score_gpu_pods or pod.template.gpu_request is None
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002
-        """How empty or how full the node is with the pod on it: the weighted mean over its resources, 0..MAX_SCORE."""
+        """Return 0..MAX_SCORE: how empty or full the node is with the pod, as weighted mean over its resources."""
         resources, scale = tables.resources, self._scale
         found = [(column(resources, pod.template, name, assumed=True), weight) for name, weight in self._weights]
         counting = [(each, weight) for each, weight in found if each is not None]
@@ -294,9 +294,9 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
 def asks(
     template: Template, ignored: frozenset[str], groups: frozenset[str] = frozenset()
 ) -> tuple[tuple[str, int], ...]:
-    """(resource, amount > 0) in the order of kube-scheduler's reasons: cpu, memory, ephemeral-storage, then by name.
+    """Return (resource, amount > 0) in kube-scheduler's order of reasons: cpu, memory, ephemeral-storage, then by name.
 
-    ignored, groups: extended resources, and domains of such, that are left out.
+    ignored, groups: extended resources, and domains of extended resources, that are left out.
     """
     rank = {name: number for number, name in enumerate(_NATIVE_ORDER)}
     names = sorted(template.requests, key=lambda name: (rank.get(name, len(rank)), name))
@@ -308,17 +308,17 @@ def asks(
 
 
 def is_extended(name: str) -> bool:
-    """Whether a resource is an extended one. Source: pkg/apis/core/v1/helper/helpers.go, IsExtendedResourceName."""
+    """Return whether a resource is extended. Source: pkg/apis/core/v1/helper/helpers.go, IsExtendedResourceName."""
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 
 def free(resources: ResourceColumns, indexes: RowArray, rows: Rows) -> Int64Array:
-    """int64[indexes, rows]: allocatable less requested, negative where too much is requested."""
+    """Return int64[indexes, rows]: allocatable minus requested, negative if too much is requested."""
     if isinstance(rows, slice):
         left: Int64Array = resources.allocatable[indexes, rows] - resources.requested[indexes, rows]
         return left
     left = np.empty((len(indexes), len(rows)), dtype=np.int64)
     for place, index in enumerate(indexes):
-        # numpy takes rows out of one column in a seventh of the time of `[index, rows]`.
+        # NumPy selects rows from one column in a seventh of the time of `[index, rows]`.
         np.subtract(resources.allocatable[index][rows], resources.requested[index][rows], out=left[place])
     return left

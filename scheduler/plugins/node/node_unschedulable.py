@@ -1,4 +1,4 @@
-"""NodeUnschedulable: no new pods on a node that `kubectl cordon` took out of use.
+"""NodeUnschedulable: no new pods on a node that was cordoned with `kubectl cordon`.
 
 Source: kube-scheduler, plugins/nodeunschedulable/node_unschedulable.go.
 """
@@ -16,14 +16,14 @@ from scheduler.state.columns.arrays import Rows
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) were unschedulable"
-# The taint that the node controller sets with `spec.unschedulable`: tolerating one means tolerating the other.
+# The node controller sets this taint together with `spec.unschedulable`, so tolerating the taint means tolerating both.
 _TAINT: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 
 class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
-    """Rejects nodes that `kubectl cordon` took out of use.
+    """Rejects nodes that were cordoned with `kubectl cordon`.
 
-    A pod that tolerates the taint `node.kubernetes.io/unschedulable:NoSchedule` is let through.
+    A pod that tolerates the taint `node.kubernetes.io/unschedulable:NoSchedule` is not rejected.
 
     - `node(s) were unschedulable`
 
@@ -35,9 +35,9 @@ class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
     depends: ClassVar[Change] = Change.UNSCHEDULABLE
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
-        """Leave pods alone that tolerate it."""
+        """Skip pods that tolerate the taint."""
         return Relevance.SKIP if tolerated(_TAINT, pod.template.tolerations) else Relevance.EVALUATE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
-        """Nodes out of use."""
+        """Reject cordoned nodes."""
         return (Rejection(tables.unschedulable[rows], REASON),)

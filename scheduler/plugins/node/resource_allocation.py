@@ -1,8 +1,8 @@
 """Points for the allocated share of a node's resources with the pod on it; NodeResourcesFit ranks nodes by them.
 
-A resource gives 0..100 whole points, and the counted resources their weighted mean, rounded as
-kube-scheduler rounds it. Each way of giving points is written twice, for one row with Python's numbers and for many
-with arrays: one row that changed is the common question, and arrays cost several times as much for it.
+A resource gives 0..100 whole points. The counted resources give their weighted mean, rounded as in kube-scheduler. Each
+way of giving points exists twice: for one row with Python's numbers, and for many rows with arrays. The usual query is
+about one changed row, for which arrays cost several times as much.
 Source: kube-scheduler, plugins/noderesources: resource_allocation.go, least_allocated.go, most_allocated.go,
 requested_to_capacity_ratio.go.
 """
@@ -28,7 +28,7 @@ _HUGE_PAGES: Final = re.compile(r"hugepages-[1-9][0-9]*[KMGT]i")
 
 
 def requestable(name: str) -> str:
-    """`name` unchanged. Raises ValueError when no container can request it."""
+    """Return `name` unchanged. Raises ValueError if no container can request it."""
     if name in _NATIVE or _HUGE_PAGES.fullmatch(name):
         return name
     try:
@@ -39,7 +39,7 @@ def requestable(name: str) -> str:
 
 
 class Scale(NamedTuple):
-    """One way of giving points. of_row, of_rows: (requested with the pod, allocatable) -> points, 0..100.
+    """A way of giving points. of_row, of_rows: (requested with the pod, allocatable) -> points, 0..100.
 
     of_used: a resource without points does not count in the mean, which is then rounded to the nearest.
     """
@@ -50,12 +50,12 @@ class Scale(NamedTuple):
 
 
 def least_allocated(requested: int, allocatable: int) -> int:
-    """Points for the unused share; 0 where nothing is allocatable or too much is requested."""
+    """Return the points for the unused share; 0 if nothing is allocatable or too much is requested."""
     return (allocatable - requested) * FULL // allocatable if 0 < allocatable > requested else 0
 
 
 def most_allocated(requested: int, allocatable: int) -> int:
-    """Points for the requested share; 0 where nothing is allocatable, 100 where too much is requested."""
+    """Return the points for the requested share; 0 if nothing is allocatable, 100 if too much is requested."""
     return min(requested, allocatable) * FULL // allocatable if allocatable > 0 else 0
 
 
@@ -68,10 +68,10 @@ def _most_allocated_over(requested: Int64Array, allocatable: Int64Array) -> Int6
 
 
 def _points(part: Int64Array, whole: Int64Array) -> Int64Array:
-    """100 · part / whole, rounded down. 0 <= part <= whole, except that a whole of 1 may stand for 0.
+    """Return 100 · part / whole, rounded down. 0 <= part <= whole, except that a whole of 1 may stand for 0.
 
-    Below `_EXACT`, floats give the same in a tenth of the time: 100 · part is exact, and no quotient is close enough to
-    round up to the next whole number.
+    Below `_EXACT`, floats give the same result in a tenth of the time: 100 · part is exact, and no quotient is close
+    enough to round up to the next whole number.
     """
     if whole.size and whole.max() < _EXACT:
         return (part * float(FULL) / whole).astype(np.int64)
@@ -83,7 +83,7 @@ MOST_ALLOCATED: Final = Scale(most_allocated, _most_allocated_over)
 
 
 def by_utilization(shape: Sequence[tuple[int, int]]) -> Scale:
-    """RequestedToCapacityRatio. shape: (utilization in percent, points), utilization rising."""
+    """Return the scale of RequestedToCapacityRatio. shape: (utilization in percent, points), utilization rising."""
     points = tuple(_on_line(shape, utilization) for utilization in range(FULL + 1))
     column: Int64Array = np.array(points, dtype=np.int64)
 
@@ -98,7 +98,7 @@ def by_utilization(shape: Sequence[tuple[int, int]]) -> Scale:
 
 
 def _on_line(shape: Sequence[tuple[int, int]], utilization: int) -> int:
-    """On the line through the points, level before the first and after the last; rounded towards the earlier point."""
+    """Return the value of the line through the points, constant outside them; rounded towards the earlier point."""
     if utilization <= shape[0][0]:
         return shape[0][1]
     for (left, low), (right, high) in pairwise(shape):
@@ -109,7 +109,7 @@ def _on_line(shape: Sequence[tuple[int, int]], utilization: int) -> int:
 
 
 def mean(points: Sequence[tuple[int, int]], *, of_used: bool) -> int:
-    """Weighted mean as Scale defines it, 0 without points.
+    """Return the weighted mean as Scale defines it; 0 without points.
 
     points: (points, weight) of each resource that the node has.
     """
@@ -122,9 +122,9 @@ def mean(points: Sequence[tuple[int, int]], *, of_used: bool) -> int:
 
 
 def mean_over(points: Iterable[tuple[Int64Array, BoolArray, int]], *, of_used: bool) -> Int64Array:
-    """int64[rows]: the same. points: (points, whether the node has the resource, weight), at least one; arrays [rows].
+    """Compute `mean` as int64[rows]. points: (points, node has the resource, weight), at least one; arrays [rows].
 
-    One resource after the other: arrays of several are so large that the allocator takes them from the system.
+    Handles one resource at a time: arrays for several are so large that the allocator takes them from the system.
     """
     total: Int64Array | int = 0
     weights: Int64Array | int = 0
@@ -138,8 +138,9 @@ def mean_over(points: Iterable[tuple[Int64Array, BoolArray, int]], *, of_used: b
 
 
 class Column(NamedTuple):
-    """A counted resource of a class of pods. place: its matrix row. own: amount that one pod of the class adds.
+    """Column of a counted resource for a class of pods. place: its matrix row.
 
+    own: amount that one pod of the class adds.
     requested: int64[resources, nodes].
     """
 
@@ -148,16 +149,16 @@ class Column(NamedTuple):
     requested: Int64Array
 
     def on(self, row: int, resources: ResourceColumns) -> tuple[int, int]:
-        """(requested with the pod, allocatable)."""
+        """Return (requested with the pod, allocatable)."""
         return self.requested.item(self.place, row) + self.own, resources.allocatable.item(self.place, row)
 
     def over(self, rows: Rows, resources: ResourceColumns) -> tuple[Int64Array, Int64Array]:
-        """(requested with the pod, allocatable) of many rows, int64[rows] each."""
+        """Return (requested with the pod, allocatable) for many rows, int64[rows] each."""
         return self.requested[self.place][rows] + self.own, resources.allocatable[self.place][rows]
 
 
 def column(resources: ResourceColumns, template: Template, name: str, *, assumed: bool) -> Column | None:
-    """None where the resource does not count: no node has it, or it is an extended one that the pod does not request.
+    """Return the column; None if no node has the resource, or it is extended and the pod does not request it.
 
     assumed: cpu and memory count as if every container requested a little.
     """

@@ -1,7 +1,7 @@
-"""TaintToleration: keeps pods off nodes whose taints they do not tolerate, and prefers nodes with few soft ones.
+"""TaintToleration: keeps pods off nodes whose taints they do not tolerate; prefers nodes with few soft taints.
 
 Source: kube-scheduler, plugins/tainttoleration/taint_toleration.go; k8s.io/api/core/v1/toleration.go, ToleratesTaint,
-with the gate TaintTolerationComparisonOperators off, as it is by default.
+with the gate TaintTolerationComparisonOperators off, which is the default.
 """
 
 from collections.abc import Sequence
@@ -41,10 +41,10 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, ScorePlugin):
 
     - `node(s) had untolerated taint(s)`
 
-    A toleration matches a taint when its effect is equal or empty, its key is equal or empty, and the operator is
-    `Exists`, or `Equal` (also when left out) with equal values. `Lt` and `Gt` tolerate
-    nothing: they are behind a Kubernetes feature gate that is off by default. The raw score is the count of
-    untolerated soft taints, reversed by the maximum. Each distinct set of taints is evaluated once per class of pods.
+    A toleration matches a taint if its effect is equal or empty, its key is equal or empty, and the operator is
+    `Exists`, or `Equal` (also the default) with equal values. `Lt` and `Gt` tolerate nothing: they are behind a
+    Kubernetes feature gate that is off by default. The raw score is the number of untolerated soft taints, reversed by
+    the maximum. Each distinct set of taints is evaluated once per class of pods.
     Source: kube-scheduler, plugins/tainttoleration/taint_toleration.go; k8s.io/api/core/v1/toleration.go,
     ToleratesTaint.
     """
@@ -61,20 +61,20 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, ScorePlugin):
         return Relevance.EVALUATE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002
-        """Nodes with a taint NoSchedule or NoExecute that the pod does not tolerate."""
+        """Reject nodes with a NoSchedule or NoExecute taint that the pod does not tolerate."""
         return (Rejection(state.read(_UNTOLERATED).over(tables.taints, rows), REASON),)
 
     def scores(self, pod: Pod) -> bool:  # noqa: ARG002 - whether any node has soft taints is not the pod's to say
-        """Every pod."""
+        """Score every pod."""
         return True
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:
-        """int64[rows]: taints PreferNoSchedule that the pod does not tolerate."""
+        """Return int64[rows]: the number of PreferNoSchedule taints that the pod does not tolerate."""
         return _soft_counts(pod, state).over(tables.taints, rows)
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether one toleration tolerates one taint: effect, key ("" is any) and value."""
+    """Return whether one toleration tolerates one taint, by effect, key ("" means any) and value."""
     if toleration.effect not in {"", taint.effect} or toleration.key not in {"", taint.key}:
         return False
     match toleration.operator:
@@ -87,22 +87,22 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    """Whether any of `tolerations` tolerates the taint."""
+    """Return whether any of `tolerations` tolerates the taint."""
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 def has_untolerated(taints: TaintSet, tolerations: Sequence[Toleration]) -> bool:
-    """Whether some taint NoSchedule or NoExecute is not tolerated."""
+    """Return whether a NoSchedule or NoExecute taint is not tolerated."""
     return any(taint.effect in _HARD and not tolerated(taint, tolerations) for taint in taints)
 
 
 def soft_untolerated(taints: TaintSet, tolerations: Sequence[Toleration]) -> int:
-    """How many taints PreferNoSchedule are not tolerated."""
+    """Return how many PreferNoSchedule taints are not tolerated."""
     return sum(taint.effect == _SOFT and not tolerated(taint, tolerations) for taint in taints)
 
 
 def _soft_counts(pod: Pod, state: CycleState) -> Verdicts:
-    """Made at the first Score: a profile may leave the Filter, and with it PreFilter, out."""
+    """Return the counts, computed at the first Score, because a profile may leave out the Filter and thus PreFilter."""
     try:
         return state.read(_SOFT_COUNTS)
     except KeyError:

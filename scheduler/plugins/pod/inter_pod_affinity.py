@@ -1,4 +1,4 @@
-"""InterPodAffinity: the affinity and anti-affinity of pods, required and preferred, of the pod and of those there.
+"""InterPodAffinity: required and preferred affinity and anti-affinity, of the pod and of running pods.
 
 Source: kube-scheduler, plugins/interpodaffinity/filtering.go and scoring.go.
 """
@@ -34,10 +34,10 @@ _POINTS: Final = MAX_SCORE // POINT
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The pod's own terms, without those that can match no pod.
+    """Terms of the pod itself, without those that can match no pod.
 
-    affinity: all of it about the same pods. impossible: one of its terms can match none. anti_affinity: each alone.
-    preferred: with their weights, negative for anti-affinity.
+    affinity: all terms match against the same pods. impossible: one of the affinity terms can match no pod.
+    anti_affinity: each term counts alone. preferred: with weights, negative for anti-affinity.
     """
 
     affinity: tuple[TermKey, ...]
@@ -70,21 +70,22 @@ class InterPodAffinityArgs(PluginArgs):
 class InterPodAffinity(FilterPlugin, DomainScorePlugin):
     """Rejects nodes by the **required** affinity and anti-affinity of pods; prefers nodes by the **preferred**.
 
-    A term covers pods whose labels match its `labelSelector` (`{}` matches all, a missing one none). They are in the
-    namespace of the term's own pod, in its `namespaces`, or in those that its `namespaceSelector` selects (`{}` selects
-    all). A node is in the domain that its label `topologyKey` names; without that label it is in none.
+    A term covers pods whose labels match its `labelSelector` (`{}` matches all, a missing selector matches none). They
+    are in the namespace of the term's own pod, in its `namespaces`, or in those that its `namespaceSelector` selects
+    (`{}` selects all). The value of the label `topologyKey` names a node's domain; a node without that label is in no
+    domain.
 
     - `node(s) didn't match pod affinity rules`: in one of the domains that the required affinity names there is no
-      pod that matches all its terms, or the node lacks a label. When no pod anywhere does and the pod itself would, it
+      pod that matches all its terms, or the node lacks a label. If no pod anywhere matches but the pod itself does, it
       may be the first.
     - `node(s) didn't match pod anti-affinity rules`: a pod in the domain matches a required anti-affinity term.
     - `node(s) didn't satisfy existing pods anti-affinity rules`: a pod there has such a term, and this pod matches it.
 
-    A node's score sums the weights of the preferred terms that match, of the pod and of pods in the domain
-    (anti-affinity subtracted), scaled between the lowest and the highest of the feasible nodes. Each running pod with a
-    required affinity to this pod adds `hardPodAffinityWeight`. A pod with a term affects its whole domain, so the rule
-    runs on all nodes at every decision. `matchLabelKeys` and `mismatchLabelKeys`
-    are in the selector already: the API server puts them there.
+    A node's score is the sum of the weights of the preferred terms that match, both of the pod and of pods in the
+    domain (anti-affinity is subtracted), scaled between the lowest and the highest of the feasible nodes. Each running
+    pod with a required affinity to this pod adds `hardPodAffinityWeight`. A pod with a term affects its whole domain,
+    so the rule runs on all nodes at every decision. The API server has already merged `matchLabelKeys` and
+    `mismatchLabelKeys` into the selector.
     Source: kube-scheduler, plugins/interpodaffinity.
     """
 
@@ -96,18 +97,18 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
     facts = (AntiAffinity, MatchingPods, NodeDomains)
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        """Nodes without the company that the pod requires, with company that it forbids, and where it is forbidden."""
+        """Reject nodes without pods that the pod requires, with pods that it excludes, or with pods that exclude it."""
         found: list[Rejection] = []
         for rejected, reason in self._rejected(pod, tables, state, rows):
-            # In kube-scheduler, a node counts only under the first reason.
+            # As in kube-scheduler, a node counts only under the first reason.
             for before in found:
                 np.logical_and(rejected, ~before.rejected, out=rejected)
-            # Company that is not there does not come of pods that leave.
+            # Evictions cannot provide a missing pod.
             found.append(Rejection(rejected, reason, unresolvable=reason == NO_COMPANY))
         return found
 
     def _rejected(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Iterator[tuple[BoolArray, str]]:
-        """bool[rows], the caller's own, and why."""
+        """Yield bool[rows], owned by the caller, and the reason."""
         if _writes_terms(pod):
             own = _own_of(pod, state)
             if own.impossible:
@@ -123,7 +124,10 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
                 yield existing.closed(against, rows), KEPT_OUT
 
     def opened_by(self, pod: Pod, tables: Tables, state: CycleState) -> int:
-        """Pods that match its terms, as they come and go, and pods with a term that it matches, as they go."""
+        """Return the changes that may open a domain.
+
+        Matching pods may come or go, and pods with a term that matches this pod may go.
+        """
         existing = tables.fact(AntiAffinity)
         bits = existing.bits(_matching(pod, existing, state, _AGAINST)) if existing else 0
         if _writes_terms(pod):
@@ -134,16 +138,16 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
             for term in own.anti_affinity:
                 bits |= pods.bit(Query.of(term), came=False)
             for term in (*own.affinity, *own.anti_affinity):
-                # A node that moves takes its pods along.
+                # When a node changes its domain, its pods change theirs.
                 bits |= label_bit(term.topology_key)
         return bits
 
     def scores(self, pod: Pod) -> bool:
-        """Whether to score the pod: always, unless the preferences of running pods are ignored."""
+        """Return whether to score the pod: always, unless the preferences of running pods are ignored."""
         return not self.args.ignore_preferred_terms_of_existing_pods or _has_preferences(pod)
 
     def score_domains(self, pod: Pod, tables: Tables, state: CycleState, feasible: BoolArray) -> Int64Array | None:
-        """Preferences of the pod and about it, from the least preferred feasible node (0) to the most preferred."""
+        """Score the preferences of the pod and about it, from the least preferred feasible node (0) upwards."""
         total: Int64Array | None = None
         existing = self._preferences(tables)
         if existing:
@@ -161,7 +165,7 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
         return (total - lowest) * _POINTS // (highest - lowest) * POINT if highest > lowest else None
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """The terms that match the pod; of one with terms, where they are about, and whether they are about it."""
+        """Return the terms that match the pod; for a pod with terms, also their scope and whether they match it."""
         namespace, labels = pod.key.namespace, pod.labels
         existing, preferring = tables.fact(AntiAffinity), self._preferences(tables)
         own = None
@@ -184,7 +188,10 @@ def _writes_terms(pod: Pod) -> bool:
 
 
 def _has_terms(pod: Pod) -> bool:
-    """False for most pods, for which this rule is asked several times in a decision."""
+    """Return whether the pod has terms.
+
+    It is False for most pods, although the rule runs several times in a decision.
+    """
     template = pod.template
     return template.affinity is not NO_TERMS or template.anti_affinity is not NO_TERMS
 
@@ -229,7 +236,7 @@ def _preferred(side: objects.PodAffinity, namespace: str, sign: int) -> Iterator
 
 
 def _may_be_first(pod: Pod, own: Own, tables: Tables) -> bool:
-    """Whether the pod matches all of its own affinity."""
+    """Return whether the pod matches all of its own affinity terms."""
     namespace = pod.key.namespace
     return bool(own.affinity) and Query.of(*own.affinity).matches(
         namespace, tables.namespaces.get(namespace, {}), pod.labels
@@ -239,7 +246,7 @@ def _may_be_first(pod: Pod, own: Own, tables: Tables) -> bool:
 def _matching(
     pod: Pod, existing: ExistingTerms, state: CycleState, kept: StateKey[tuple[int, Int64Array]]
 ) -> Int64Array:
-    """Slots of the terms that match the pod, recomputed when terms come or go."""
+    """Return the slots of the terms that match the pod, recomputed when terms come or go."""
     now = existing.terms.version
     found = state.find(kept)
     if found is None or found[0] != now:
@@ -249,9 +256,9 @@ def _matching(
 
 
 def _with_company(pod: Pod, own: Own, tables: Tables, rows: Rows) -> BoolArray:
-    """bool[rows]: nodes in domains, of every term, where a pod matches all terms; any, for the first of a group.
+    """Return bool[rows]: for every term, a pod in the domain matches all terms; all rows for the first of a group.
 
-    A nominated pod does not satisfy affinity: it may never arrive. Source: kube-scheduler,
+    A nominated pod does not satisfy affinity, because it may never arrive. Source: kube-scheduler,
     RunFilterPluginsWithNominatedPods.
     """
     counts = tables.fact(MatchingPods).placed(Query.of(*own.affinity))
@@ -263,17 +270,17 @@ def _with_company(pod: Pod, own: Own, tables: Tables, rows: Rows) -> BoolArray:
 
 
 def _with_any(terms: tuple[TermKey, ...], tables: Tables, rows: Rows) -> BoolArray:
-    """bool[rows]: nodes in a domain where a pod matches one of the terms."""
+    """Return bool[rows]: nodes in a domain where a pod matches one of the terms."""
     pods = tables.fact(MatchingPods)
     here = [_in_domain(pods.counts(Query.of(term)), tables, term.topology_key)[rows] > 0 for term in terms]
     return np.asarray(np.any(here, axis=0))
 
 
 def _in_domain(counts: Int64Array, tables: Tables, topology_key: str) -> Int64Array:
-    """int64[nodes]: `counts`, by row, added up over the row's domain; 0 where the node lacks the key."""
+    """Return int64[nodes]: `counts`, given by row, summed over the row's domain; 0 if the node lacks the key."""
     column = tables.labels.column(topology_key)
     places = column.codes - ABSENT
-    # Few rows have any, and those that do are found quickest by their truth. `take` is quicker than an index of int32.
+    # Few rows have a count, and testing for truth finds them fastest. `take` is faster than indexing with int32.
     (rows,) = (counts != 0).nonzero()
     sums = np.bincount(places.take(rows), weights=counts.take(rows), minlength=len(column.values) + 1)
     sums[0] = 0

@@ -1,4 +1,4 @@
-"""PodTopologySpread: pods of a kind are spread over zones, nodes or other domains that a node label names.
+"""PodTopologySpread: spreads similar pods over zones, nodes or other domains that a node label names.
 
 Source: kube-scheduler, plugins/podtopologyspread/filtering.go and scoring.go.
 """
@@ -51,7 +51,7 @@ _SYSTEM: Final = tuple(
 
 
 class DefaultConstraint(Section):
-    """A constraint for pods without their own; their Services and controller define the pods to spread."""
+    """Constraint for pods without their own; their Services and controller define the pods to spread."""
 
     max_skew: int = Field(ge=1, le=2**31 - 1, description="As in a pod.")
     topology_key: str = Field(min_length=1, max_length=317, description="As in a pod.")
@@ -87,11 +87,11 @@ class PodTopologySpreadArgs(PluginArgs):
 
 
 class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
-    """Rejects nodes in domains that would have too many of the pods that are spread; prefers those with few.
+    """Rejects nodes in domains that would get too many of the spread pods; prefers nodes in domains with few.
 
-    A constraint spreads the pods of the namespace that its `labelSelector` matches (and, of `matchLabelKeys`, those
-    with the pod's own values) over the domains that the label `topologyKey` of nodes names. Pods that terminate do not
-    count.
+    A constraint spreads the pods of the namespace that its `labelSelector` matches over the domains that the node label
+    `topologyKey` names. With `matchLabelKeys`, only pods with the pod's own values of these labels count. Terminating
+    pods do not count.
 
     - `node(s) didn't match pod topology spread constraints`: with `DoNotSchedule`, the pod would make the domain of the
       node exceed the domain with the fewest by more than `maxSkew`
@@ -99,9 +99,9 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
 
     A node counts if it has the keys of all constraints, the pod's node selector and affinity allow it
     (`nodeAffinityPolicy`, `Honor` by default) and the pod tolerates its taints (`nodeTaintsPolicy`, `Ignore` by
-    default). With fewer domains than `minDomains` the minimum is 0. `ScheduleAnyway` rejects nothing: feasible nodes
-    with the fewest such pods in their domains are best, a node with none of the keys gets no points. A missing selector
-    matches no pods; an empty one counts none, as in kube-scheduler.
+    default). With fewer domains than `minDomains`, the minimum is 0. `ScheduleAnyway` rejects nothing: feasible nodes
+    with the fewest such pods in their domains are best, and a node without any of the keys gets no points. A missing
+    selector matches no pods; an empty one counts none, as in kube-scheduler.
 
     A pod without constraints gets those of `defaultingType`: it is spread with the pods that its Services and its
     ReplicaSet, StatefulSet or ReplicationController select. A pod that nothing selects is not spread. Every pod affects
@@ -128,25 +128,25 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
         return Relevance.EVALUATE if self._spread(pod, tables, state).hard else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        """Nodes that lack a label, and nodes in domains that are too full."""
+        """Reject nodes that lack a label, and nodes in domains that are too full."""
         lacking, skewed = spread_constraints.rejecting(self._spread(pod, tables, state), tables, rows)
         return Rejection(lacking, LACKING, unresolvable=True), Rejection(skewed, SKEWED)
 
     def opened_by(self, pod: Pod, tables: Tables, state: CycleState) -> int:
-        """Pods that are spread and nodes that count, as they come, go and change."""
+        """Return the changes of counted pods and nodes that may open a domain."""
         return spread_constraints.opened_by(self._spread(pod, tables, state), tables.fact(MatchingPods))
 
     def scores(self, pod: Pod) -> bool:
-        """Pods with soft constraints, or those that may get some by default."""
+        """Score pods with soft constraints, and pods that may get some by default."""
         return any(each.soft for each in (written(pod.template) if pod.template.spread else self._defaults))
 
     def score_domains(self, pod: Pod, tables: Tables, state: CycleState, feasible: BoolArray) -> Int64Array | None:
-        """Best where the fewest of the pods that are spread are."""
+        """Score nodes best whose domains hold the fewest of the spread pods."""
         spread = self._spread(pod, tables, state)
         return spread_constraints.points(spread, tables, feasible) if spread.soft else None
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """Pods to spread, and whether the pod is one of them; for a pod with constraints, its own or by default."""
+        """For a pod with constraints (its own or default ones): the pods to spread, and whether it is one of them."""
         if not pod.template.spread:
             selector = self._default_selector(pod, tables)
             return (pod.key.namespace, selector, match(selector, pod.labels)) if selector else None
@@ -155,7 +155,7 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
         return pod.key.namespace, *(each.takes(pod.labels) for each in constraints), *own
 
     def _spread(self, pod: Pod, tables: Tables, state: CycleState) -> Spread:
-        """Worked out at the first question."""
+        """Return the spread, computed when it is first needed."""
         spread = state.find(_SPREAD)
         if spread is None:
             by_default = not pod.template.spread

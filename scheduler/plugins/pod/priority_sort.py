@@ -1,4 +1,4 @@
-"""PrioritySort: the pod of the highest priority is next.
+"""PrioritySort: the pod with the highest priority is next.
 
 Source: kube-scheduler, plugins/queuesort/priority_sort.go.
 """
@@ -7,5 +7,8 @@ from scheduler.pods.pod import Pod
 
 
 def sort_key(pod: Pod) -> int:
-    """Smaller is earlier. Computed once, at enqueue; pods with the same key keep their order of arrival."""
+    """Return the sort key; smaller is earlier.
+
+    Computed once, at enqueue; pods with equal keys keep their order of arrival.
+    """
     return -pod.priority

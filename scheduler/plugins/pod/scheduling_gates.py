@@ -21,5 +21,5 @@ class SchedulingGates(PreEnqueuePlugin):
     on_by_default: ClassVar[bool] = True
 
     def pre_enqueue(self, pod: Pod) -> str | None:
-        """Name the gates that are left."""
+        """Name the remaining gates."""
         return f"waiting for scheduling gates: [{' '.join(pod.gates)}]" if pod.gates else None

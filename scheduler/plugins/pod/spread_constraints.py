@@ -1,4 +1,4 @@
-"""Topology spread constraints of a class of pods as they are compared with nodes, and the sums over their domains.
+"""Topology spread constraints of a class of pods in the form used by the rule, and sums over their domains.
 
 Source: kube-scheduler, plugins/podtopologyspread/common.go, filtering.go and scoring.go.
 """
@@ -32,9 +32,10 @@ _POINTS: Final = MAX_SCORE // POINT
 
 @dataclass(frozen=True, slots=True)
 class WrittenConstraint:
-    """A constraint as it is written, its selector read. selector: None matches no pod; of () see `Constraint.query`.
+    """A constraint as specified, with its selector parsed.
 
-    honors_…: whether only nodes that the pod may go to by this rule count.
+    selector: None matches no pod; for (), see `Constraint.query`.
+    honors_…: whether only nodes that this rule allows for the pod count.
     """
 
     topology_key: str
@@ -47,16 +48,16 @@ class WrittenConstraint:
     honors_taints: bool
 
     def takes(self, labels: Mapping[str, str]) -> bool:
-        """Whether a pod with these labels is one of those that are spread."""
+        """Return whether a pod with these labels is one of the spread pods."""
         return self.selector is not None and match(self.selector, labels)
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A constraint of a class of pods. query: the pods that are spread, None when it counts none.
+    """Constraint of a class of pods. query: the spread pods; None if it counts no pods.
 
-    None matches a selector that matches nothing, and also one that matches everything: kube-scheduler counts no pods
-    then (countPodsMatchSelector). takes_self: whether the pod itself will be one of them.
+    That is so for a selector that matches nothing, and also for one that matches everything: kube-scheduler counts no
+    pods then (countPodsMatchSelector). takes_self: whether the pod itself will be one of the spread pods.
     """
 
     written: WrittenConstraint
@@ -68,9 +69,9 @@ class Constraint:
 class Spread:
     """All constraints of a class of pods, hard and soft, each in their order.
 
-    required, untolerated: the pod's nodes, for the constraints that honor them; required is None for all nodes.
-    by_default: they are not the pod's own. partial: a node that lacks a key still counts for the others, as with
-    kube-scheduler's own defaults.
+    required, untolerated: the pod's node requirements and untolerated taints, for the constraints that honor them;
+    required is None for all nodes. by_default: the constraints are not the pod's own. partial: a node that lacks a key
+    still counts for the other constraints, as with kube-scheduler's own defaults.
     """
 
     hard: tuple[Constraint, ...]
@@ -86,12 +87,12 @@ NOT_SPREAD: Final = Spread((), (), None, Verdicts(lambda _: False, np.bool_))
 
 @lru_cache(maxsize=1024)
 def written(template: Template) -> tuple[WrittenConstraint, ...]:
-    """Constraints in the specification of a template's pods."""
+    """Return the constraints in the specification of a template's pods."""
     return tuple(map(read, template.spread))
 
 
 def read(constraint: objects.TopologySpreadConstraint) -> WrittenConstraint:
-    """A constraint, its selector read."""
+    """Read a constraint and parse its selector."""
     return WrittenConstraint(
         topology_key=constraint.topology_key,
         soft=constraint.when_unsatisfiable == _SOFT,
@@ -105,7 +106,7 @@ def read(constraint: objects.TopologySpreadConstraint) -> WrittenConstraint:
 
 
 def constraint_of(each: WrittenConstraint, namespace: str, labels: Mapping[str, str]) -> Constraint:
-    """The constraint for a pod with these labels. The values of `match_label_keys` are the pod's own."""
+    """Return the constraint for a pod with these labels. The values of `match_label_keys` are the pod's own."""
     selector = each.selector
     if selector is not None and each.match_label_keys:
         # The API server has already merged them into the selector, unless its gate is off; adding them twice is
@@ -118,7 +119,7 @@ def constraint_of(each: WrittenConstraint, namespace: str, labels: Mapping[str, 
 def spread_of(
     constraints: Sequence[Constraint], template: Template, *, by_default: bool = False, partial: bool = False
 ) -> Spread:
-    """All constraints of a pod of this template. by_default, partial: see Spread."""
+    """Return all constraints of a pod of this template. by_default, partial: see Spread."""
     return Spread(
         hard=tuple(each for each in constraints if not each.written.soft),
         soft=tuple(each for each in constraints if each.written.soft),
@@ -130,7 +131,7 @@ def spread_of(
 
 
 def rejecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, BoolArray]:
-    """(bool[rows], bool[rows]): nodes that lack a label of a hard constraint, nodes that would be too skewed.
+    """Return (bool[rows], bool[rows]): nodes that lack a label of a hard constraint, nodes that would be too skewed.
 
     The first constraint that rejects a node decides which.
     """
@@ -144,7 +145,7 @@ def rejecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, Bo
         allowed = each.written.max_skew - each.takes_self
         too_many = _above_least(each, of_row, counted, _pods(each, tables)) > allowed
         if tables.any_nominated and each.query is not None:
-            # Nominated pods fill their own domain, and open no other: they may never come.
+            # Nominated pods fill their own domain but open no other, because they may never arrive.
             placed = tables.fact(MatchingPods).placed(each.query)
             too_many |= _above_least(each, of_row, counted, placed) > allowed
         undecided = ~(lacking | skewed)
@@ -157,9 +158,9 @@ def rejecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, Bo
 def domains(
     template: Template, namespace: str, labels: Mapping[str, str], tables: Tables
 ) -> Iterator[tuple[Constraint, dict[str, int]]]:
-    """Each hard constraint that a pod itself has, with the pods per counted domain, as text for users.
+    """Yield each hard constraint that a pod itself has, with the pods per counted domain, as text for users.
 
-    A constraint without such a domain is left out.
+    A constraint without a counted domain is left out.
     """
     constraints = [constraint_of(each, namespace, labels) for each in written(template)]
     spread = spread_of(constraints, template)
@@ -176,12 +177,12 @@ def domains(
 
 
 def opened_by(spread: Spread, pods: MatchingPods) -> int:
-    """Bits of changes that can open a node for the pod: pods that are spread, and nodes that start or stop counting."""
+    """Return the bits of changes of spread pods and of counted nodes that can open a node for the pod."""
     bits = SELECTORS_BIT if spread.by_default else 0
     for each in spread.hard:
         bits |= label_bit(each.written.topology_key)
         if each.query is not None:
-            # One more in the emptiest domain opens others, one less in a full one opens that.
+            # One more pod in the emptiest domain opens the others; one less in a full domain opens that domain.
             bits |= pods.bit(each.query, came=True) | pods.bit(each.query, came=False)
         if each.written.honors_taints:
             bits |= TAINTS_BIT
@@ -192,7 +193,7 @@ def opened_by(spread: Spread, pods: MatchingPods) -> int:
 
 
 def points(spread: Spread, tables: Tables, feasible: BoolArray) -> Int64Array | None:
-    """int64[nodes]: 0..MAX_SCORE, more where fewer pods are; None when no feasible node is better than another."""
+    """Return int64[nodes]: 0..MAX_SCORE, higher for fewer pods; None if all feasible nodes are equal."""
     places = [_places(tables.labels.column(each.written.topology_key)) for each in spread.soft]
     having_all = tables.valid if spread.partial else _having_all(places, tables)
     scored = feasible & having_all
@@ -202,7 +203,7 @@ def points(spread: Spread, tables: Tables, feasible: BoolArray) -> Int64Array | 
     raw = np.zeros(tables.capacity, dtype=np.float64)
     for each, of_row in zip(spread.soft, places, strict=True):
         raw += _score(each, of_row, scored, _counted(having_all, each.written, spread, tables), tables)
-    # Go's math.Round: NumPy's rounds halves to the even number.
+    # Go's math.Round; NumPy rounds halves to the even number.
     rounded = np.floor(raw + 0.5).astype(np.int64)
     lowest, highest = int(rounded[scored].min()), int(rounded[scored].max())
     if lowest == highest and count == np.count_nonzero(feasible):
@@ -212,7 +213,7 @@ def points(spread: Spread, tables: Tables, feasible: BoolArray) -> Int64Array | 
 
 
 def _score(each: Constraint, places: RowArray, scored: BoolArray, counted: BoolArray, tables: Tables) -> Int64Array:
-    """float64[nodes]: part of one constraint in the raw score; 0 where the label is missing.
+    """Return float64[nodes]: the part of one constraint in the raw score; 0 if the label is missing.
 
     A domain weighs more if there are more domains, because each then holds fewer pods.
     """
@@ -221,7 +222,7 @@ def _score(each: Constraint, places: RowArray, scored: BoolArray, counted: BoolA
         domains = int(np.count_nonzero(scored))
         here = pods
     else:
-        # Without the label a node lies in the domain "", which weighs, and scores nothing.
+        # A node without the label is in the domain "", which counts for the weight but scores nothing.
         places_or_empty = np.where(places == 0, _place_of_empty(each, tables), places)
         domains = int(np.count_nonzero(np.bincount(places_or_empty[scored])))
         here = np.bincount(places_or_empty, weights=pods * counted)[places_or_empty]
@@ -234,10 +235,10 @@ def _place_of_empty(each: Constraint, tables: Tables) -> int:
 
 
 def _above_least(each: Constraint, places: RowArray, counted: BoolArray, pods: Int64Array) -> Int64Array:
-    """int64[places]: by how many pods each domain exceeds the domain with the fewest.
+    """Return int64[places]: by how many pods each domain exceeds the domain with the fewest.
 
-    counted: bool[nodes], nodes that count. pods: int64[nodes], pods that are spread. Fewer domains than `min_domains`:
-    the minimum is 0.
+    counted: bool[nodes], nodes that count. pods: int64[nodes], spread pods. With fewer domains than `min_domains`, the
+    minimum is 0.
     """
     size = int(places.max(initial=0)) + 1
     there = np.bincount(places[counted], minlength=size) > 0
@@ -247,19 +248,19 @@ def _above_least(each: Constraint, places: RowArray, counted: BoolArray, pods: I
 
 
 def _pods(each: Constraint, tables: Tables) -> Int64Array:
-    """int64[nodes]: how many of those that are spread are on each."""
+    """Return int64[nodes]: the number of spread pods on each node."""
     if each.query is None:
         return np.zeros(tables.capacity, dtype=np.int64)
     return tables.fact(MatchingPods).counts(each.query)
 
 
 def _places(column: LabelColumn) -> RowArray:
-    """intp[nodes]: of the domain of each node in a table of them; 0 for those that lack the label."""
+    """Return intp[nodes]: the index of each node's domain in a table of domains; 0 for nodes that lack the label."""
     return column.codes.astype(np.intp) - ABSENT
 
 
 def _having_all(places: Sequence[RowArray], tables: Tables) -> BoolArray:
-    """bool[nodes]: those with all the labels."""
+    """Return bool[nodes]: nodes with all the labels."""
     having = tables.valid
     for of_row in places:
         having = having & (of_row != 0)
@@ -267,7 +268,7 @@ def _having_all(places: Sequence[RowArray], tables: Tables) -> BoolArray:
 
 
 def _counted(having_all: BoolArray, each: WrittenConstraint, spread: Spread, tables: Tables) -> BoolArray:
-    """bool[nodes]: those of `having_all` that the policies of a constraint let count."""
+    """Return bool[nodes]: nodes of `having_all` that count under the policies of a constraint."""
     counted = having_all
     for allowed in _allowed(each, spread, tables):
         counted = counted & allowed

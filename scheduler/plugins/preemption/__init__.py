@@ -1,1 +1,1 @@
-"""Preemption: which pods to evict, on which node."""
+"""Preemption: the pods to evict, and the node on which to evict them."""

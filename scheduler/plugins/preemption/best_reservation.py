@@ -1,8 +1,8 @@
-"""The reservation for a pod that waits for pods to leave: the node where the least has to be freed.
+"""Reservation for a pod that waits for other pods to leave: on the node where the least has to be freed.
 
-When pods will leave is unknown. So the reservation is on the node, and its cards, where the smallest share of the
-request is missing; ties by node name. Nodes of expired reservations come last: their pods may never leave. It waits
-only for pods of the same or a lower priority.
+It is unknown when pods will leave. So the reservation is on the node, and its cards, where the smallest share of the
+request is missing; ties by node name. Nodes of expired reservations come last, because their pods may never leave. The
+reservation waits only for pods of the same or a lower priority.
 """
 
 from collections.abc import Collection, Generator, Iterator
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 # Maximum number of nodes on which the rules run, one per step.
 _MOST_TRIED: Final = 16
-# Both are more than any card has.
+# Both numbers are higher than the memory of any card.
 _LAST: Final = 2**32
 _NEVER: Final = 2**40
-# (row, slot of a card) of expired reservations; the slot is NO_CARD for a pod without cards.
+# (row, card slot) of expired reservations; the slot is NO_CARD for a pod without cards.
 Reserved: TypeAlias = Collection[tuple[int, int]]
 NO_CARD: Final = -1
 
@@ -32,10 +32,10 @@ NO_CARD: Final = -1
 def best_reservation(
     what_if: "WhatIf", priority: int, gpu_mem: str, expired: Reserved = ()
 ) -> Generator[None, None, Candidate | None]:
-    """The node and cards to reserve, found in steps; None if none of the first nodes would take the pod.
+    """Find the node and cards to reserve, in steps; None if none of the first nodes would take the pod.
 
-    what_if: as if the pod's priority were one higher. priority: its own. gpu_mem: the resource's name. expired: its
-    expired reservations.
+    what_if: as if the pod's priority were one higher. priority: its real priority. gpu_mem: the resource's name.
+    expired: its expired reservations.
     """
     while not what_if.count(PODS_PER_STEP):
         yield
@@ -49,9 +49,9 @@ def best_reservation(
 
 
 def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, expired: Reserved) -> Int64Array:
-    """int64[cards, rows]: units that have to be freed on each card; very many where the card will not do.
+    """Return int64[cards, rows]: units to free on each card; a very large number if the card cannot be used.
 
-    On cards of `expired` reservations it is more than any card has.
+    For cards of `expired` reservations, the number is higher than the memory of any card.
     """
     stored, counted = what_if.tables.cards.stored, what_if.after_preemption.free
     free = stored.units[:, rows] - stored.taken[:, rows]
@@ -68,7 +68,7 @@ def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, exp
 
 
 def _without_kept(what_if: "WhatIf", priority: int, rows: RowArray) -> RowArray:
-    """Rows without a nomination of a pod of the same priority, which would conflict."""
+    """Return the rows without a nomination of a pod of the same priority, which would conflict."""
     nominations, row_of = what_if.nominations, what_if.tables.row_of
     nodes = (node for node, _ in nominations.by_node(without=""))
     kept = [row_of[n] for n in nodes if n in row_of and any(k.pod.priority == priority for k in nominations.on(n))]
@@ -92,7 +92,7 @@ def _least_missing_first(what_if: "WhatIf", rows: RowArray, expired: Reserved) -
 
 
 def _on(what_if: "WhatIf", row: int, gpu_mem: str, expired: Reserved) -> Candidate | None:
-    """The cards of a node, or the node, that the rules accept once pods have left; None without any."""
+    """Return the node and its cards if the rules accept them once pods have left; otherwise None."""
     pod, tables = what_if.pod, what_if.tables
     leaving = lower(pod, tables, row)
     for candidate in _cheapest_first(what_if, row, gpu_mem, expired):

@@ -1,7 +1,7 @@
-"""DefaultPreemption: which pods of lower priority go, so that one fits that fits nowhere.
+"""DefaultPreemption: chooses pods of lower priority to evict so that an unschedulable pod fits.
 
-The arithmetic is in `victims_by_amounts`, card by card; the rules confirm or replace its choice in `victims`.
-Source: kube-scheduler, framework/preemption/preemption.go and plugins/defaultpreemption/default_preemption.go.
+The arithmetic is in `victims_by_amounts`, card by card; in `victims`, the rules confirm or replace its choice. Source:
+kube-scheduler, framework/preemption/preemption.go and plugins/defaultpreemption/default_preemption.go.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ _CHANGED: Final = NoPreemption(
     retry=True,
     keep_nomination=True,
 )
-# A node costs about as much as this many of its pods.
+# Comparing a node costs about as much as this many of its pods.
 _PODS_OF_A_NODE: Final = 16
 
 
@@ -58,15 +58,15 @@ class DefaultPreemptionArgs(PluginArgs):
 
 
 class DefaultPreemption(PostFilterPlugin):
-    """Chooses victims of lower priority for a pod that fits nowhere, and the node to nominate for it.
+    """Chooses victims of lower priority for an unschedulable pod, and the node to nominate for it.
 
     On each candidate node, a trial removes all pods of lower priority. If the pod then fits, they are put back one at a
     time as long as it still fits: first those that a disruption budget protects, then the others, the highest priority
     and the longest running first. Pods that cannot be put back are the victims. For a pod with GPU memory, the trial
     runs for each card, or for each of the cheapest sets of the requested number of cards, because memory freed on other
     cards does not help. The node is chosen by its victims: fewest protected by budgets, lowest highest priority, lowest
-    sum of priorities, fewest victims, latest start of the most important one; then by fewest nominations of other pods,
-    and by name.
+    sum of priorities, fewest victims, latest start of the most important victim; then by fewest nominations of other
+    pods, and by name.
 
     A pod with `preemptionPolicy: Never`, or whose victims are still terminating, does not preempt.
 
@@ -118,7 +118,7 @@ class DefaultPreemption(PostFilterPlugin):
     def _by_amounts(
         self, pod: Pod, what_if: "WhatIf", rows: RowArray
     ) -> Generator[None, None, tuple[list[list[Candidate]], Counter[str]]]:
-        """Victims by plain amounts on the first of `rows`, as many as are compared; why some have no victims."""
+        """Find victims by plain amounts on as many of `rows` as are compared; also why some have none."""
         found: list[list[Candidate]] = []
         reasons: Counter[str] = Counter()
         clean, most, looked_at = False, self._compared(what_if), 0
@@ -145,13 +145,13 @@ class DefaultPreemption(PostFilterPlugin):
         return found, reasons
 
     def _hopeful(self, pod: Pod, what_if: "WhatIf") -> tuple[RowArray, RowArray]:
-        """(rows where plain amounts and the node's own fields allow it without pods of lower priority, the others)."""
+        """Return (rows that would fit by amounts and node fields without pods of lower priority, the other rows)."""
         rows = np.setdiff1d(what_if.rows, what_if.ruled_out, assume_unique=True)
         enough, _ = promising(pod, what_if.minimum, what_if.after_preemption, rows, self.resource_names.gpu_mem)
         return rows[enough], rows[~enough]
 
     def _without_hope(self, pod: Pod, what_if: "WhatIf", lacking: RowArray) -> Generator[None, None, Counter[str]]:
-        """Why the other rows have no victims. If amounts do not explain it, the rules run on a few of them."""
+        """Return why the other rows have no victims. If amounts do not explain it, the rules run on a few of them."""
         told = what_if.ruled_out if say_all(pod) else np.concatenate((what_if.ruled_out, lacking))
         asked = what_if.in_order(told)[: self._compared(what_if)]
         lacking = np.setdiff1d(lacking, asked, assume_unique=True)
@@ -168,7 +168,7 @@ class DefaultPreemption(PostFilterPlugin):
         return reasons
 
     def _compared(self, what_if: "WhatIf") -> int:
-        """How many nodes are compared."""
+        """Return the number of nodes to compare."""
         by_share = len(what_if.rows) * self.args.min_candidate_nodes_percentage // 100
         return max(1, self.args.min_candidate_nodes_absolute, by_share)
 
@@ -181,17 +181,17 @@ def _not_eligible(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord]) -> st
     kept = what_if.nominations.of(pod.key.uid)
     if kept is None:
         if what_if.tables.rejections.reasons(pod):
-            # Otherwise pods that no kubelet takes would empty one node after the other.
+            # Otherwise pods that every kubelet rejects would empty one node after another.
             return REJECTED
         return TOO_MANY if what_if.nominations.full_for(pod) else ""
     if not (what_if.may_help_on(kept.node) and what_if.nominations.cards_serve(kept)):
-        # Evictions there no longer help: the node may be cordoned by now, or its card has failed.
+        # Evictions there no longer help: the node may have been cordoned, or its card may have failed.
         return ""
     return TERMINATING if going and not kept.lacks_cards else ""
 
 
 def _going(pod: Pod, what_if: "WhatIf") -> list[PodRecord]:
-    """Terminating victims of lower priority on the pod's nominated node."""
+    """Return the terminating victims of lower priority on the pod's nominated node."""
     kept = what_if.nominations.of(pod.key.uid)
     records = () if kept is None else what_if.tables.records_on(kept.node)
     return [record for record in records if record.pod.priority < pod.priority and _goes(record, what_if)]

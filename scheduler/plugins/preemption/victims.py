@@ -1,9 +1,9 @@
-"""The victims on one node: all pods of lower priority, less those that can be put back.
+"""Victims on one node: all pods of lower priority, except those that can be put back.
 
-First the pods' cpu, memory, pod slots and cards are added up as plain numbers (`by_amounts`), for all compared nodes;
-then the rules check the cheapest candidates until they accept one.
-Source: kube-scheduler, plugins/defaultpreemption/default_preemption.go (SelectVictimsOnNode), framework/preemption/
-preemption.go (pickOneNodeForPreemption), pkg/scheduler/util/utils.go (MoreImportantPod, GetEarliestPodStartTime).
+First, the pods' cpu, memory, pod slots and cards are added up as plain numbers (`by_amounts`) for all compared nodes.
+Then the rules check the cheapest candidates until they accept one. Source: kube-scheduler,
+plugins/defaultpreemption/default_preemption.go (SelectVictimsOnNode), framework/preemption/ preemption.go
+(pickOneNodeForPreemption), pkg/scheduler/util/utils.go (MoreImportantPod, GetEarliestPodStartTime).
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -20,23 +20,23 @@ from scheduler.state.tables import Tables
 if TYPE_CHECKING:
     from scheduler.framework.what_if import Trial, WhatIf
 
-# Less is better: violations, highest priority, sum of priorities, victims, when the most important one has started.
+# Smaller is better: violations, highest priority, sum of priorities, victims, start of the most important one.
 Key: TypeAlias = tuple[int, int, int, int, int]
-# Keeps a few victims with negative priorities from ranking worse than many.
+# Prevents a few victims with negative priorities from ranking worse than many.
 ABOVE_ALL: Final = 2**31
 _NOT_STARTED: Final = 10**14
 _LAST: Final = "~"
-# Pods examined one at a time: a few milliseconds.
+# Pods examined one at a time: this takes a few milliseconds.
 PODS_PER_STEP: Final = 256
-# Per node, the pods that hold most of the request: all of them are examined within one step.
+# For each node, the pods that hold most of the request; all of them are examined within one step.
 MOST_VICTIMS: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One node. victims: the most important one first. slots: cards that they free, None without a card request.
+    """Candidate node. victims: most important first. slots: cards that the victims free; None without a card request.
 
-    violations: victims that a disruption budget protects. key: the smallest is chosen.
+    violations: victims that a disruption budget protects. key: the candidate with the smallest key is chosen.
     """
 
     row: int
@@ -47,14 +47,17 @@ class Candidate:
 
 
 def candidate(row: int, slots: tuple[int, ...] | None, victims: Iterable[PodRecord], violations: int) -> Candidate:
-    """victims: in any order. Those that go already for another's card cost nothing."""
+    """Return the candidate. victims: in any order.
+
+    For a pod with cards, victims that are already terminating cost nothing.
+    """
     ordered = tuple(sorted(victims, key=importance))
     costly = ordered if slots is None else tuple(record for record in ordered if not record.going)
     return Candidate(row=row, slots=slots, victims=ordered, violations=violations, key=key_of(costly, violations))
 
 
 def key_of(victims: Sequence[PodRecord], violations: int) -> Key:
-    """No victims are less than any."""
+    """Return the sort key. An empty list of victims sorts first."""
     if not victims:
         return (-1, 0, 0, 0, 0)
     highest = max(record.pod.priority for record in victims)
@@ -64,22 +67,22 @@ def key_of(victims: Sequence[PodRecord], violations: int) -> Key:
 
 
 def moment(started: str) -> int:
-    """A number that grows with time, the largest for an invalid one. started: RFC 3339, whole seconds."""
+    """Return a number that grows with time; the largest for an invalid time. started: RFC 3339, whole seconds."""
     digits = "".join(filter(str.isdigit, started[:19]))
     return int(digits) if len(digits) == len(str(_NOT_STARTED)) - 1 else _NOT_STARTED
 
 
 def importance(record: PodRecord) -> tuple[int, str, str, str]:
-    """The most important pod has the least: the highest priority, then the longest running, then by name."""
+    """Return a sort key that is least for the most important pod: highest priority, then longest running, then name."""
     pod = record.pod
     return -pod.priority, pod.started or _LAST, pod.key.namespace, pod.key.name
 
 
 def lower(pod: Pod, tables: Tables, row: int) -> list[PodRecord]:
-    """Pods of a node that may be evicted for the pod, the most important one first; MOST_VICTIMS at most.
+    """Return pods of a node that may be evicted for the pod, most important first; at most MOST_VICTIMS.
 
-    Never a mirror pod: its kubelet keeps the static pod running, so its deletion frees nothing. For a pod with cards,
-    pods that already terminate on another card come last: no other pod has to replace them.
+    Mirror pods are left out: the kubelet keeps the static pod running, so deleting them frees nothing. For a pod with
+    cards, pods that already terminate on another card come last, because no other pod has to replace them.
     """
     priority = pod.priority
     records = tables.records_on(tables.names[row])
@@ -95,7 +98,7 @@ def lower(pod: Pod, tables: Tables, row: int) -> list[PodRecord]:
 
 
 def _share(held: Template, asked: Template) -> float:
-    """Held share of the request, for the resource where it is largest."""
+    """Return the held share of the request, for the resource where it is largest."""
     shares = [held.requests.get(name, 0) / amount for name, amount in asked.requests.items()]
     if asked.gpu_units:
         shares.append(held.gpu_units / asked.gpu_units)
@@ -105,7 +108,7 @@ def _share(held: Template, asked: Template) -> float:
 def agreed(
     pod: Pod, what_if: "WhatIf", found: Candidate, since: int
 ) -> Generator[None, None, tuple[Candidate | None, tuple[str, ...]]]:
-    """`by_rules` as a step; two steps on a node with very many pods. since: version of the plain amounts."""
+    """Run `by_rules` as one step, or two on a node with very many pods. since: version of the plain amounts."""
     if not what_if.is_there(found.row):
         return None, ()
     potential, tables = lower(pod, what_if.tables, found.row), what_if.tables
@@ -118,10 +121,10 @@ def agreed(
 def by_rules(
     what_if: "WhatIf", found: Candidate, potential: Sequence[PodRecord], since: int
 ) -> tuple[Candidate | None, tuple[str, ...]]:
-    """Victims that the rules accept on a node and its cards: those of `found`, or others; or None, and why.
+    """Return the victims on a node and its cards that the rules accept: those of `found`, or others; or None, and why.
 
-    The pod has to fit without any pod of lower priority, as with kube-scheduler: their affinity does not help.
-    potential: as `lower`. since: version of the tables in which no pod of `found` could stay.
+    As in kube-scheduler, the pod must fit without any pod of lower priority, so their affinity does not help.
+    potential: from `lower`. since: version of the tables in which no pod of `found` could stay.
     """
     if not what_if.is_there(found.row):
         return None, ()
@@ -142,14 +145,14 @@ def by_rules(
 
 
 def without_all(pod: Pod, what_if: "WhatIf", row: int) -> tuple[str, ...]:
-    """Why the rules do not let the pod onto a node without any pod of lower priority; () where they do."""
+    """Return why the rules reject the pod even on a node without any pod of lower priority; () if they do not."""
     with what_if.trial(row) as trial:
         trial.lift_all(lower(pod, what_if.tables, row))
         return trial.reasons()
 
 
 def shares_of(pod: Pod, tables: Tables, chosen: Candidate) -> tuple[CardShare, ...]:
-    """The cards that the pod is to get."""
+    """Return the cards that the pod will get."""
     request = pod.template.gpu_request
     if request is None or chosen.slots is None:
         return ()
@@ -159,7 +162,7 @@ def shares_of(pod: Pod, tables: Tables, chosen: Candidate) -> tuple[CardShare, .
 
 
 def _cannot_come_back(trial: "Trial", records: Iterable[PodRecord]) -> list[PodRecord]:
-    """Pods without room next to the new one, in order."""
+    """Return the pods that no longer fit next to the new one, in order."""
     victims = []
     for record in records:
         trial.put_back(record)

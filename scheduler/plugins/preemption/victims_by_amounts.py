@@ -1,9 +1,9 @@
-"""The victims on one node by plain amounts: cpu, memory, pod slots, and the memory of cards.
+"""Victims on one node by plain amounts: cpu, memory, pod slots, and the memory of cards.
 
-As in kube-scheduler (`scheduler.plugins.preemption.victims`): all pods of lower priority are removed, and put back one
-at a time as long as the pod still fits, those that a disruption budget protects first. With cards, once for each set of
-the requested number of cards: memory freed on other cards does not help. On cards, a few large pods and many small ones
-often free the same amount, so every choice of a few pods is compared.
+As in kube-scheduler (`scheduler.plugins.preemption.victims`), all pods of lower priority are removed and then put back
+one at a time as long as the new pod still fits, those that a disruption budget protects first. With cards, this is done
+for each set of the requested number of cards, because memory freed on other cards does not help. On cards, a few large
+pods and many small ones often free the same amount, so every choice of a few pods is compared.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ from scheduler.state.tables import Tables
 if TYPE_CHECKING:
     from scheduler.framework.what_if import WhatIf
 
-# Sets of cards of one node that are evaluated, out of those compared by their cards alone.
+# Number of card sets of one node that are evaluated, out of those compared only by their cards.
 _MOST_SETS: Final = 16
 _MOST_COMPARED: Final = 256
 _FEWEST_OPEN: Final = 2
@@ -51,7 +51,7 @@ _COLUMN: Final = {
 
 
 class _Holder(NamedTuple):
-    """A potential victim. amounts: of each requested amount; on: units by slot."""
+    """Potential victim. amounts: of each requested amount; on: units by slot."""
 
     record: PodRecord
     amounts: tuple[int, ...]
@@ -60,9 +60,9 @@ class _Holder(NamedTuple):
 
 
 def kept_place(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord], gpu_mem: str) -> Candidate | None:
-    """Cards for a nominated pod whose cards are unknown, as after a restart: where pods already terminate.
+    """Cards with terminating pods, for a nominated pod whose cards are unknown, as after a restart.
 
-    None if they are known, not requested, or not enough terminates.
+    None if the cards are known or not requested, or if too little terminates.
     """
     kept = what_if.nominations.of(pod.key.uid)
     if kept is None or not kept.lacks_cards or not what_if.may_help_on(kept.node):
@@ -88,10 +88,10 @@ def by_amounts(
     gpu_mem: str,
     potential: Sequence[PodRecord] | None = None,
 ) -> tuple[list[Candidate], tuple[str, ...]]:
-    """Victims for each set of cards, the cheapest first; or none, and the amounts that are too small.
+    """Return the victims for each set of cards, cheapest first; or none, and the amounts that are too small.
 
     minimum: int64[amounts], the pod's minimum request. gpu_mem: the resource's name. potential: pods that may be
-    evicted, None for all of lower priority. The rules may require more victims.
+    evicted; None for all of lower priority. The rules may require more victims.
     """
     potential = lower(pod, tables, row) if potential is None else potential
     asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and minimum[amount] != NOTHING]
@@ -122,9 +122,9 @@ def by_amounts(
 def promising(
     pod: Pod, minimum: Int64Array, after: AvailableAfterPreemption, rows: RowArray, gpu_mem: str
 ) -> tuple[BoolArray, Counter[str]]:
-    """bool[rows]: enough would be available without pods of lower priority; and how many rows lack each amount.
+    """Return bool[rows]: enough is available without pods of lower priority; and how many rows lack each amount.
 
-    Arguments as for `by_amounts`, and rows that `after` has counted.
+    Arguments as in `by_amounts`, plus rows that `after` has counted.
     """
     reasons: Counter[str] = Counter()
     enough = np.ones(len(rows), dtype=np.bool_)
@@ -142,7 +142,7 @@ def promising(
 
 
 def say_all(pod: Pod) -> bool:
-    """Whether amounts alone explain a node that has too little even without all potential victims."""
+    """Return whether amounts alone explain a node that has too little even without all potential victims."""
     return not pod.template.host_ports and pod.template.requests.keys() <= _NATIVE
 
 
@@ -172,7 +172,7 @@ def _reason(amount: Amount, gpu_mem: str) -> str:
 
 
 def _rooms_on_cards(tables: Tables, row: int, request: GpuRequest, holders: Sequence[_Holder]) -> dict[int, int]:
-    """By slot: spare units with the pod on the card and its holders evicted; only for cards that are then usable."""
+    """Map slots to spare units with the pod on the card and its holders evicted; only cards that are then usable."""
     stored, rooms = tables.cards.stored, dict[int, int]()
     for slot in range(len(tables.cards.slots[row])):
         if _can_be_allocated(tables, row, slot, request, holders):
@@ -184,7 +184,7 @@ def _rooms_on_cards(tables: Tables, row: int, request: GpuRequest, holders: Sequ
 
 
 def _can_be_allocated(tables: Tables, row: int, slot: int, request: GpuRequest, holders: Sequence[_Holder]) -> bool:
-    """Whether the pod requests the card, and it can be allocated once the holders are evicted."""
+    """Return whether the pod requests the card, and the card can be allocated once the holders are evicted."""
     stored, card = tables.cards.stored, tables.cards.slots[row][slot].card
     going = [holder.record for holder in holders if slot in holder.on]
     if request.exclusive:
@@ -206,9 +206,9 @@ def _candidate(row: int, slots: tuple[int, ...] | None, victims: Sequence[_Holde
 def _victims(
     holders: Sequence[_Holder], rooms: Sequence[int], on_cards: dict[int, int], *, exclusive: bool = False
 ) -> list[_Holder]:
-    """Victims: holders that cannot be put back."""
+    """Return the victims: holders that cannot be put back."""
     rooms, on_cards = list(rooms), dict(on_cards)
-    # Mostly the node has room for all of them; then only holders of the cards matter.
+    # Usually the node has room for all of them; then only holders of the cards matter.
     plenty = all(room >= sum(holder.amounts[place] for holder in holders) for place, room in enumerate(rooms))
     victims = []
     for holder in holders:
@@ -227,7 +227,7 @@ def _victims(
 def _fewest(
     holders: Sequence[_Holder], rooms: Sequence[int], on_cards: dict[int, int], *, exclusive: bool
 ) -> list[_Holder]:
-    """Victims with the smallest key among a few choices; otherwise the holders that cannot be put back."""
+    """Return the victims with the smallest key among a few choices; otherwise the holders that cannot be put back."""
     short = [place for place, room in enumerate(rooms) if room < sum(holder.amounts[place] for holder in holders)]
     forced, open_to = [], []
     for holder in holders:
@@ -236,7 +236,7 @@ def _fewest(
             forced.append(holder)
         elif here or any(holder.amounts[place] for place in short):
             open_to.append(holder)
-    # Of two, the less important one is always better, if it suffices.
+    # Of two such pods, evicting the less important one is always better, if it suffices.
     if not _FEWEST_OPEN < len(open_to) <= _MOST_OPEN:
         return _victims(holders, rooms, on_cards, exclusive=exclusive)
     held = np.array(
@@ -253,25 +253,28 @@ def _fewest(
 
 
 def _only_one(holders: Sequence[_Holder], enough: Sequence[bool]) -> _Holder | None:
-    """The least important holder, if evicting it alone suffices."""
+    """Return the least important holder, if evicting it alone suffices."""
     if any(holder.record.going for holder in holders):
         return None
     ranks = [(holder.protected, holder.record.pod.priority) for holder in holders]
     lowest = min(ranks)
     alone = [holder for holder, rank, does in zip(holders, ranks, enough, strict=True) if does and rank == lowest]
-    # The latest start; of equal ones the least important, which comes last.
+    # The latest start; on ties the least important, which comes last.
     return max(reversed(alone), key=lambda holder: moment(holder.record.pod.started), default=None)
 
 
 @cache
 def _choices(count: int) -> BoolArray:
-    """bool[2 ** count, count]: each choice; ties start with the choice of less important pods."""
+    """Return bool[2 ** count, count]: each choice; ties start with the choice of less important pods."""
     numbers = np.arange(2**count)[::-1, np.newaxis]
     return np.asarray(numbers >> np.arange(count) & 1, dtype=np.bool_)
 
 
 def _least_key(holders: Sequence[_Holder], goes: BoolArray) -> int:
-    """Which row of `goes` has the least `key_of`, and then the fewest. goes: bool[choices, holders], one at least."""
+    """Return the row of `goes` with the least `key_of`, on ties with the fewest.
+
+    goes: bool[choices, holders], one at least.
+    """
     everybody = np.count_nonzero(goes, axis=1)
     goes = goes & [not holder.record.going for holder in holders]
     priorities = np.array([holder.record.pod.priority for holder in holders], dtype=np.int64)
@@ -286,7 +289,7 @@ def _least_key(holders: Sequence[_Holder], goes: BoolArray) -> int:
 
 
 def _sets(request: GpuRequest, holders: Sequence[_Holder], on_cards: dict[int, int]) -> list[tuple[int, ...]]:
-    """Cheapest sets of cards, by their own memory."""
+    """Return the cheapest sets of cards, by the memory on these cards."""
     if request.cards == 1:
         return [(slot,) for slot in on_cards]
     on_any = [holder for holder in holders if holder.on]
@@ -308,7 +311,7 @@ def _sets(request: GpuRequest, holders: Sequence[_Holder], on_cards: dict[int, i
 
 
 def _one_by_one(slots: Iterable[int], cards: int, cost: Callable[[Iterable[int]], Key]) -> tuple[int, ...]:
-    """The requested number of cards, chosen greedily by the cost of the set."""
+    """Choose the requested number of cards greedily, by the cost of the set."""
     left, chosen = set(slots), list[int]()
     for _ in range(cards):
         cheapest = min(left, key=lambda slot: (cost((*chosen, slot)), slot))

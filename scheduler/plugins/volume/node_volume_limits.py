@@ -1,8 +1,8 @@
 """NodeVolumeLimits: a node attaches a limited number of volumes per CSI driver.
 
-Attached volumes per CSI driver and node, and the nodes' limits.
-A volume counts once for a node, however many pods use it, and also when only the API server shows it as attached. A
-claim's driver changes when it gets its volume. A fact: see `fact` for its updates.
+AttachedVolumes counts the attached volumes per CSI driver and node, and keeps the nodes' limits. A volume counts once
+for a node, however many pods use it, even if only the API server shows it as attached. A claim's driver changes
+when the claim gets its volume. For updates of facts, see `fact`.
 Source: kube-scheduler, plugins/nodevolumelimits/csi.go.
 """
 
@@ -35,7 +35,7 @@ class PodUses(NamedTuple):
 
 
 class AttachedVolumes(NodeFact[PodUses]):
-    """Holds an entry per volume and node in use, and a column per driver."""
+    """Attached volumes: an entry per volume and node in use, and a column per driver."""
 
     def __init__(self, tables: Columns) -> None:
         super().__init__(tables)
@@ -43,17 +43,17 @@ class AttachedVolumes(NodeFact[PodUses]):
         self._counts: dict[str, Int64Array] = {}
         self._limits: dict[str, Int64Array] = {}
         self._limited: Counter[str] = Counter()
-        # Of pods: volume -> row -> uses; claim -> row -> uses; the claim's volume.
+        # For pods: volume -> row -> uses; claim -> row -> uses; the claim's volume.
         self._uses: dict[Attachable, Counter[int]] = {}
         self._rows_of: dict[ClaimKey, Counter[int]] = {}
         self._counted_as: dict[ClaimKey, Attachable | None] = {}
-        # By row: attachments that the API server shows; drivers with a limit.
+        # By row: attachments shown by the API server; drivers with a limit.
         self._shown: dict[int, frozenset[Attachable]] = {}
         self._limited_on: dict[int, frozenset[str]] = {}
         self._node_of: dict[int, str] = {}
 
     def read(self, pod: Pod) -> PodUses | None:
-        """The claims and disks of a pod that has any."""
+        """Return the claims and disks of the pod; None if it has none."""
         volumes = pod.volumes
         if not (volumes.claims or volumes.attached):
             return None
@@ -101,7 +101,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         self._limits = {driver: resized(column, (capacity,), UNLIMITED) for driver, column in self._limits.items()}
 
     def asked(self, pod: Pod) -> dict[str, list[Attachable]]:
-        """Volumes that the pod would attach, by driver; only drivers that a node limits."""
+        """Return the volumes that the pod would attach, by driver; only drivers that some node limits."""
         found: dict[str, list[Attachable]] = {}
         if not self._limited:
             return found
@@ -112,9 +112,11 @@ class AttachedVolumes(NodeFact[PodUses]):
         return found
 
     def signature(self, pod: Pod) -> Hashable:
-        """Equal for pods with equal requests: volumes of claims that no node has attached do not differ.
+        """Return a key that is equal for pods with equal requests.
 
-        Disks that pods name themselves do differ, because a later attachment does not search for the pods that name it.
+        Volumes of claims that no node has attached do not differ.
+        Disks that pods name themselves do differ, because a later attachment does not search for pods that name its
+        disk.
         """
         asked = sorted(self.asked(pod).items())
         used = [
@@ -123,7 +125,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         return (pod.volumes.attached, *used) if used else ()
 
     def exceeded(self, driver: str, asked: list[Attachable], rows: Rows) -> BoolArray:
-        """bool[rows]: with these volumes of the driver, the node would have more than it attaches."""
+        """Return bool[rows]: with these volumes of the driver, the node would exceed its limit."""
         capacity = self.tables.capacity
         here = np.zeros(count_of(rows, capacity), dtype=np.int64)
         for one in asked:
@@ -136,7 +138,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         return over
 
     def _use(self, volume: Attachable, row: int, pods: int) -> None:
-        """Change by `pods` the number of the row's pods that have the volume attached."""
+        """Add `pods`, which may be negative, to the number of the row's pods that use the volume."""
         rows = self._uses.setdefault(volume, Counter())
         before = rows[row]
         rows[row] += pods
@@ -149,7 +151,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         if volume not in self._shown.get(row, ()):
             self._count(volume[0], row, 1 if pods > 0 else -1)
         if pods > 0:
-            # Another pod with this volume no longer counts towards the node's limit.
+            # Another pod with this volume does not count again towards the node's limit.
             self.moved |= int(Change.ATTACHMENTS)
 
     def _count(self, driver: str, row: int, sign: int) -> None:
@@ -159,7 +161,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         column[row] += sign
 
     def _recount(self, key: ClaimKey) -> set[int]:
-        """The claim counts for another volume, or for one at all."""
+        """Update a claim that now counts for another volume, or counts for the first time."""
         old, new = self._counted_as[key], self.tables.volumes.attached(key)
         if old == new:
             return set()
@@ -172,7 +174,7 @@ class AttachedVolumes(NodeFact[PodUses]):
         return set(self._rows_of[key])
 
     def _look_at_node(self, row: int) -> None:
-        """Update its limits and shown attachments."""
+        """Update the node's limits and the attachments shown for it."""
         name, volumes = self._node_of.get(row), self.tables.volumes
         self._limit(row, {} if name is None else volumes.attachments.limits(name))
         shown = frozenset() if name is None else volumes.attached_to(name)
@@ -204,36 +206,36 @@ REASON: Final = "node(s) exceed max volume count"
 class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     """Rejects nodes that would exceed their limit of attached volumes of a CSI driver.
 
-    The limit is `allocatable.count` of the driver in the node's CSINode; without one there is none. The count has each
-    volume of the claims of the node's pods once, in-tree disks of a kind that a CSI driver has taken over, and other
+    The limit is `allocatable.count` of the driver in the node's CSINode; without it there is no limit. These count once
+    each: volumes of the claims of the node's pods, in-tree disks of a kind that a CSI driver has taken over, and other
     volumes in VolumeAttachments. A claim without a volume counts for its class's driver.
 
     - `node(s) exceed max volume count`
 
-    It is Unschedulable: preemption may help.
+    The reason is Unschedulable, so preemption may help.
     Source: kube-scheduler, plugins/nodevolumelimits/csi.go.
     """
 
     name: ClassVar[str] = "NodeVolumeLimits"
     on_by_default: ClassVar[bool] = True
     depends: ClassVar[Change] = Change.PODS | Change.ATTACHMENTS
-    # Counted from the start: with thousands of pods, the first decision would take long.
+    # Counted from the start: with thousands of pods, the first decision would otherwise take long.
     facts = (AttachedVolumes,)
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """How many volumes of each driver; which of them are attached somewhere."""
+        """Return the number of volumes of each driver, and the volumes that are attached somewhere."""
         if not (pod.volumes.claims or pod.volumes.attached):
             return None
         return tables.fact(AttachedVolumes).signature(pod)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod and its claims say all
-        """Leave pods alone that have nothing attached which a node limits."""
+        """Skip pods that would attach nothing that a node limits."""
         if not (pod.volumes.claims or pod.volumes.attached):
             return Relevance.SKIP
         return Relevance.EVALUATE if tables.fact(AttachedVolumes).asked(pod) else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
-        """Nodes that would have too many."""
+        """Reject nodes that would have too many volumes."""
         attached = tables.fact(AttachedVolumes)
         exceeded = [attached.exceeded(driver, asked, rows) for driver, asked in attached.asked(pod).items()]
         if not exceeded:

@@ -1,6 +1,6 @@
-"""VolumeBinding: a pod goes where its claims have their volumes, or can get them.
+"""VolumeBinding: a pod goes to a node where its claims have volumes or can get them.
 
-Nodes that can provide the volumes of a pod's claims, all nodes at once.
+The search covers all nodes at once:
 
     claims with a node ─┐
     claims ── volumes? ─┴─ none left ─▶ can one be made there? is there room for it?
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from scheduler.state.volumes.reachable import Choice
 
 
-# With more claims, grouping equal rows pays off.
+# With more claims than this, grouping equal rows pays off.
 _FEW_CLAIMS: Final = 4
 
 
 @dataclass(slots=True)
 class MatchResult:
-    """satisfied: bool[rows], every claim gets a volume there, not counting missing capacity.
+    """Volumes found for the claims. satisfied: bool[rows], every claim gets a volume there, ignoring missing capacity.
 
-    enough: bool[rows], capacity for the volumes to create. volumes: for each claim, smallest first, its volume's name
-    on the first of the rows, "" for a volume to be created.
+    enough: bool[rows], capacity for the volumes to create. volumes: for each claim, smallest first, the name of its
+    volume on the first of the rows; "" for a volume to create.
     """
 
     satisfied: BoolArray
@@ -66,7 +66,7 @@ class MatchResult:
 
 
 def find(volumes: Volumes, claims: Sequence[Delayed], nodes: LabelledRows, rows: Rows) -> MatchResult:
-    """claims: of one pod."""
+    """Find volumes for the claims of one pod."""
     count = count_of(rows, nodes.capacity)
     begun = [one for one in claims if one.selected]
     elsewhere = np.zeros(count, dtype=np.bool_)
@@ -99,7 +99,7 @@ def find(volumes: Volumes, claims: Sequence[Delayed], nodes: LabelledRows, rows:
 
 
 def _kept(volumes: Volumes, claim: Delayed, nodes: LabelledRows, rows: Rows, count: int) -> BoolArray:
-    """bool[rows]: the volume that is kept for the claim can be used there. No other one will do."""
+    """Return bool[rows]: the volume reserved for the claim can be used there. No other volume is allowed."""
     volume = volumes.volume(claim.kept)
     reach = None if volume is None else volumes.reach(volume)
     return np.ones(count, dtype=np.bool_) if reach is None else reach.over(nodes, rows)
@@ -119,12 +119,12 @@ class _Free:
         if like is not None:
             self._rows, self._places = like
         self._count = count_of(self._rows, nodes.capacity)
-        # For claims with equal requirements but size, candidates of an earlier one fit: each takes the next.
+        # Claims with equal requirements but for the size can use the candidates of an earlier one: each takes the next.
         self._choices: dict[Wants, Choice] = {}
         self._taken: dict[Wants, list[Int64Array]] = {}
 
     def take(self, wants: Wants) -> tuple[BoolArray, str]:
-        """(rows where the claim gets a volume, its name on the first of them or "")."""
+        """Return (rows where the claim gets a volume, the volume's name on the first of them or "")."""
         ranks = self._ranks(wants)
         end = self._free.reachable.end
         matched = (ranks < end)[self._places]
@@ -133,7 +133,7 @@ class _Free:
         return matched, self._free.name(self._free.reachable.slot(int(ranks[self._places][0])))
 
     def _ranks(self, wants: Wants) -> Int64Array:
-        """int64[rows]: rank of the claim's volume, which later claims cannot have."""
+        """Return int64[rows]: rank of the claim's volume, which later claims cannot have."""
         alike, end = wants._replace(size=0), self._free.reachable.end
         mine = self._taken.setdefault(alike, [])
         too_small = self._free.reachable.below(wants.size)
@@ -158,14 +158,14 @@ class _Free:
 
 
 class _Provision:
-    """Whether volumes can be created. The first claim without one gives the reason."""
+    """Check whether volumes can be created. The first claim without one gives the reason."""
 
     def __init__(self, volumes: Volumes, nodes: LabelledRows, rows: Rows, *, alive: BoolArray) -> None:
         self._volumes = volumes
         self._nodes = nodes
         self._rows = rows
         self._alive = alive
-        # Already required on all rows: a repeat requires nothing more.
+        # Already required on all rows; repeating it requires nothing more.
         self._needed: set[tuple[str, int | None]] = set()
         self.satisfied = np.ones_like(alive)
         self.enough = np.ones_like(alive)
@@ -217,10 +217,10 @@ class VolumeBindingArgs(PluginArgs):
 class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     """Rejects nodes that cannot use the volumes of the pod's claims, or for which no volume can be provided.
 
-    A claim that is **bound**: its volume's node affinity. A claim of a class with `WaitForFirstConsumer`: on each node
-    the smallest free volume of the class that suits it, or else the class makes one: where `allowedTopologies` allow
-    it and, for a driver with `storageCapacity`, a CSIStorageCapacity has room. A claim for which a volume is being
-    made has its node already. Generic ephemeral volumes are claims named `<pod>-<volume>`.
+    A claim that is **bound** uses its volume's node affinity. A claim of a class with `WaitForFirstConsumer` gets the
+    smallest suitable free volume of the class on each node. Otherwise the class creates one, if `allowedTopologies`
+    allow it and, for a driver with `storageCapacity`, a CSIStorageCapacity has room. A claim whose volume is being
+    created already has its node. Generic ephemeral volumes are claims named `<pod>-<volume>`.
 
     - `pod has unbound immediate PersistentVolumeClaims`
     - `waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch"`
@@ -233,13 +233,13 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     - `node(s) did not have enough free storage`
     - `node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)`
 
-    All of them are UnschedulableAndUnresolvable: preemption does not help. Once a node is chosen, the pod reserves the
-    volumes. Before the Binding, the scheduler writes `spec.claimRef` of each free volume, or
+    All of them are UnschedulableAndUnresolvable, so preemption does not help. Once a node is chosen, the pod reserves
+    the volumes. Before the Binding, the scheduler writes `spec.claimRef` of each free volume, or
     `volume.kubernetes.io/selected-node` of each claim whose volume the class will create, and waits until all claims
-    are bound. A volume reserved for the claim, and ties between volumes of a size, are decided by name, where
-    kube-scheduler takes any.
+    are bound. Between several volumes reserved for the claim, and between volumes of one size, the name decides;
+    kube-scheduler takes any of them.
     `StorageCapacityScoring` is off by default in 1.36, and not supported. Volumes of in-tree plugins are evaluated by
-    their own labels and node affinity; kube-scheduler translates them where CSINode says so.
+    their own labels and node affinity; kube-scheduler translates them if CSINode says so.
     Source: kube-scheduler, plugins/volumebinding.
     """
 
@@ -250,11 +250,11 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     args: VolumeBindingArgs
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """State of its claims."""
+        """Return the state of its claims."""
         return tables.volumes.of_pod(pod).alike if pod.volumes.claims else None
 
     def cache_key(self, pod: Pod, tables: Tables) -> Hashable:
-        """Versions of the available volumes of its claims' classes."""
+        """Return the versions of the available volumes of its claims' classes."""
         return tables.volumes.of_pod(pod).cache_key if pod.volumes.claims else None
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the claims are looked up again
@@ -274,7 +274,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
         return Relevance.EVALUATE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
-        """Nodes that cannot use, or cannot get, a volume."""
+        """Reject nodes that can neither use nor get a volume of the pod."""
         claim_states = tables.volumes.of_pod(pod).claim_states
         rejections = _bound([one for one in claim_states if isinstance(one, Bound)], tables, rows)
         delayed = [one for one in claim_states if isinstance(one, Delayed)]
@@ -289,7 +289,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
         return rejections
 
     def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:  # noqa: ARG002 - as every Reserve
-        """The volumes that its claims get on the node."""
+        """Reserve the volumes that the pod's claims get on the node."""
         claim_states = tables.volumes.of_pod(pod).claim_states
         delayed = [claim_state for claim_state in claim_states if isinstance(claim_state, Delayed)]
         if not delayed:
@@ -301,20 +301,20 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
 
 
 def shown(node: str) -> str:
-    """The name of a node that an annotation has, which may be any text."""
+    """Return the name of a node from an annotation, which may contain any text."""
     return node[:_LONGEST_NODE] if node.isprintable() else repr(node[:_LONGEST_NODE])
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedNodeGone(Detail):
-    """A claim whose volume is being created on a node that does not exist. more: number of further such claims."""
+    """Claim whose volume is being created on a node that does not exist. more: number of further such claims."""
 
     claim: ClaimKey
     node: str
     more: int
 
     def worded(self, reason: str) -> str:
-        """`…: claim data gets its volume on node b, which does not exist: kubectl …`."""
+        """Return text such as `…: claim data gets its volume on node b, which does not exist: kubectl …`."""
         (namespace, name), more = self.claim, f" (and {self.more} more)" if self.more else ""
         remedy = typed("kubectl", "-n", namespace, "annotate", "pvc", name, f"{SELECTED_NODE}-")
         return (
@@ -322,7 +322,7 @@ class SelectedNodeGone(Detail):
         )
 
     def joined(self, other: "SelectedNodeGone") -> "SelectedNodeGone":  # noqa: ARG002 - the same claims, whatever the nodes
-        """The first one."""
+        """Return the first one."""
         return self
 
 
@@ -332,7 +332,7 @@ def _selected_node_gone(claims: Sequence[Delayed], counted: BoolArray) -> Select
 
 
 def _bound(claims: Sequence[Bound], tables: Tables, rows: Rows) -> list[Rejection]:
-    """The reason of the first claim that rejects, on each node."""
+    """Return the reason of the first claim that rejects, on each node."""
     mismatch: BoolArray = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
     for claim in claims:
         if not claim.there:

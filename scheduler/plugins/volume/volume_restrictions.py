@@ -1,4 +1,4 @@
-"""VolumeRestrictions: a disk that two pods of a node may not share, and a claim that only one pod may use.
+"""VolumeRestrictions: disks that two pods on a node may not share, and claims that only one pod may use.
 
 Source: kube-scheduler, plugins/volumerestrictions/volume_restrictions.go.
 """
@@ -29,11 +29,10 @@ ONE_POD_CONFLICT: Final = (
 
 
 class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
-    """Rejects nodes where a pod has a disk that the pod must not share, and all nodes while another pod uses its claim.
+    """Rejects nodes on which another pod uses a disk that cannot be shared; all nodes while another pod uses its claim.
 
-    Two pods of a node share a `gcePersistentDisk`, `iscsi` or `rbd` disk only if both read it, an
-    `awsElasticBlockStore` disk never. A claim with the access mode `ReadWriteOncePod` is used by one pod of the
-    cluster.
+    Two pods on a node may share a `gcePersistentDisk`, `iscsi` or `rbd` disk only if both read it; they may never share
+    an `awsElasticBlockStore` disk. Only one pod of the cluster may use a claim with the access mode `ReadWriteOncePod`.
 
     - `node(s) had no available disk`
     - `node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod`
@@ -48,7 +47,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
     depends: ClassVar[Change] = Change.PODS | Change.VOLUMES
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """Its disks; which of its claims do not exist; whether one of them is in use and is for one pod only."""
+        """Return the pod's disks, its missing claim, and whether one of its ReadWriteOncePod claims is in use."""
         if not (pod.volumes.claims or pod.volumes.disks):
             return None
         return (pod.volumes.disks, tables.volumes.of_pod(pod).missing, self._in_use(pod, tables))
@@ -62,14 +61,14 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
         return Relevance.EVALUATE if judges else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
-        """Nodes with one of its disks; all nodes."""
+        """Reject nodes with one of the pod's disks, or all nodes."""
         shared: BoolArray = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
         if pod.volumes.disks:
             in_use = tables.fact(DisksInUse)
             for use in pod.volumes.disks:
                 shared |= in_use.conflicts(use, rows)
         if self._in_use(pod, tables):
-            # Nodes with the disk come first, as the first of the two reasons.
+            # Nodes with the disk come first, because theirs is the first of the two reasons.
             return (Rejection(shared, DISK_CONFLICT), Rejection(~shared, ONE_POD_CONFLICT))
         return (Rejection(shared, DISK_CONFLICT),)
 
@@ -80,14 +79,14 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin):
 
 
 class ClaimsInUse(NodeFact[tuple[ClaimKey, ...]]):
-    """users: claim -> how often pods that have a node use it, those of ephemeral volumes left out."""
+    """Uses of claims. users: claim -> number of pods with a node that use it; ephemeral volumes are left out."""
 
     def __init__(self, tables: "Columns") -> None:
         super().__init__(tables)
         self.users: Counter[ClaimKey] = Counter()
 
     def read(self, pod: Pod) -> tuple[ClaimKey, ...] | None:
-        """The claims of a pod that has any."""
+        """Return the claims of the pod; None if it has none."""
         if not pod.volumes.claims:
             return None
         return tuple((pod.key.namespace, claim.name) for claim in pod.volumes.claims if not claim.ephemeral) or None
@@ -104,14 +103,14 @@ _Uses: TypeAlias = tuple[DiskUse, ...]
 
 
 class DisksInUse(NodeFact[_Uses]):
-    """Which disks the pods of each node use, and how."""
+    """Disks that the pods of each node use, and how they use them."""
 
     def __init__(self, tables: "Columns") -> None:
         super().__init__(tables)
         self._rows_with: dict[DiskUse, Counter[int]] = {}
 
     def read(self, pod: Pod) -> _Uses | None:
-        """The disks of the pod; None if it has none."""
+        """Return the disks of the pod; None if it has none."""
         return pod.volumes.disks or None
 
     def book(self, row: int, read: _Uses, sign: int) -> None:
@@ -125,7 +124,7 @@ class DisksInUse(NodeFact[_Uses]):
                 del self._rows_with[use]
 
     def conflicts(self, use: DiskUse, rows: Rows) -> BoolArray:
-        """bool[rows]: a pod there has the disk, and one of the two writes."""
+        """Return bool[rows]: a pod there has the disk, and one of the two writes."""
         against = [DiskUse(use.disk, read_only=False)]
         if not use.read_only:
             against.append(DiskUse(use.disk, read_only=True))

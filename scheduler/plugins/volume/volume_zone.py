@@ -27,13 +27,13 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
     """Rejects nodes outside the zones and regions that the labels of the pod's bound volumes name.
 
     The labels are `topology.kubernetes.io/zone` and `…/region`, and the older `failure-domain.beta.kubernetes.io/…`; a
-    label may name several zones, `a__b`. A node that has none of these labels takes every volume. Generic ephemeral
+    label may name several zones, `a__b`. A node without these labels accepts every volume. Generic ephemeral
     volumes are ignored, as in kube-scheduler.
 
     - `node(s) had no available volume zone`
     - `persistentvolume "pv" not found`
 
-    Both are UnschedulableAndUnresolvable: no preemption helps.
+    Both are UnschedulableAndUnresolvable, so preemption does not help.
     Source: kube-scheduler, plugins/volumezone/volume_zone.go.
     """
 
@@ -42,13 +42,13 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
     depends: ClassVar[Change] = Change.LABELS | Change.VOLUMES
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """The zones of its volumes; which of them there are."""
+        """Return the zones of its volumes, and which of the volumes exist."""
         if not pod.volumes.claims:
             return None
         return tuple((one.zones, "" if one.there else one.volume) for one in tables.volumes.of_pod(pod).bound)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
-        """Find the zones of its volumes; reject a pod if one of them does not exist."""
+        """Find the zones of the pod's volumes; reject the pod if a volume does not exist."""
         if not pod.volumes.claims:
             return Relevance.SKIP
         volumes = tables.volumes.of_pod(pod).bound
@@ -60,7 +60,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         return Relevance.EVALUATE if zones else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - PreFilter has read it
-        """Nodes that are in another zone."""
+        """Reject nodes in another zone."""
         somewhere: BoolArray = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
         for key in TOPOLOGY_KEYS:
             somewhere |= tables.labels.column(key).codes[rows] != ABSENT
@@ -71,7 +71,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
 
 
 def _is_in(tables: Tables, key: str, values: frozenset[str], rows: Rows) -> BoolArray:
-    """bool[rows]: the node has one of the values, under the name of old or, without that, under the name of today."""
+    """Return bool[rows]: the node has one of the values, under the old label or, without it, under the current."""
     column = tables.labels.column(key)
     codes = column.codes[rows]
     here: BoolArray = Expression(key, Operator.IN, values).verdicts(column)[codes]

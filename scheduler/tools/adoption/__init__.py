@@ -1,1 +1,1 @@
-"""Checks whether pods and nodes of gpushare-scheduler-extender can be taken over."""
+"""Checks whether this scheduler can take over pods and nodes of gpushare-scheduler-extender."""

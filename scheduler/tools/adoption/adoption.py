@@ -1,7 +1,7 @@
-"""This scheduler's count of pods that other schedulers bound: `kubectl gpushare adopt`. Pure.
+"""How this scheduler counts pods that other schedulers bound: `kubectl gpushare adopt`. Pure.
 
-Nothing is counted here: the tables hold each pod's units, as `config.protocol.booked_cards` reads them. Each check that
-blocks an adoption is a word of docs/migrate.md. The pods of one check are listed together.
+This module counts nothing itself: the tables hold each pod's units, as `config.protocol.booked_cards` reads them. Each
+check that blocks an adoption is a word in docs/migrate.md. The pods that fail one check are listed together.
 """
 
 from collections import Counter
@@ -47,12 +47,12 @@ NOT_ASSIGNED: Final = "not-assigned"
 WHOLE_CARD: Final = "whole-card"
 _ASSIGNED: Final = "true"
 _LONGEST: Final = 64
-# No card has as much: more units mean that they are smaller than configured.
+# More than any card has: a higher number means that the units are smaller than configured.
 _LARGEST_CARD_MIB: Final = 2**20
 
 
 class BoundBy(StrEnum):
-    """The scheduler that chose a pod's cards. EXTENDER: the legacy one, or another with its annotations."""
+    """The scheduler that chose a pod's cards. EXTENDER: the legacy one, or another one with its annotations."""
 
     SCHEDULER = "scheduler"
     EXTENDER = "extender"
@@ -60,7 +60,7 @@ class BoundBy(StrEnum):
 
 
 class AdoptionBlocker(NamedTuple):
-    """A failed check of a pod. pod: with its node, if any. detail: of this pod, or ""."""
+    """A check that a pod failed. pod: with its node, if it has one. detail: about this pod, or ""."""
 
     check: str
     pod: str
@@ -68,7 +68,7 @@ class AdoptionBlocker(NamedTuple):
 
 
 class _Check(NamedTuple):
-    """words: after "2 pods: ". remedy: `{ours}` in it stands for our schedulerName."""
+    """One check. words: follow "2 pods: ". remedy: may contain `{ours}` for our schedulerName."""
 
     severity: Severity
     words: str
@@ -117,7 +117,7 @@ _CHECKS: Final = {
 
 
 def bound_by(pod: Pod) -> BoundBy:
-    """By annotations that only we write, or that the extender writes, too."""
+    """Return the scheduler, by annotations that only we write, or that the extender writes, too."""
     written = pod.annotations
     if names.CARDS in written or names.UNIT_MIB in written:
         return BoundBy.SCHEDULER
@@ -125,7 +125,7 @@ def bound_by(pod: Pod) -> BoundBy:
 
 
 def blockers(reading: ClusterSnapshot, record: PodRecord, largest_mib: int) -> Iterator[AdoptionBlocker]:
-    """Blockers of a pod with a node that holds units. largest_mib: of the cards of the cluster."""
+    """Yield the blockers of a pod with a node that holds units. largest_mib: of all cards in the cluster."""
     pod, held, tables = record.pod, record.held, reading.engine.tables
     told = f"pod/{pod.key} on node {record.node}"
     if held is None:
@@ -146,17 +146,17 @@ def blockers(reading: ClusterSnapshot, record: PodRecord, largest_mib: int) -> I
         yield AdoptionBlocker(WHOLE_CARD, told, concern)
     if bound_by(pod) is BoundBy.EXTENDER:
         yield from (AdoptionBlocker(DISAGREES, told, detail) for detail in _of_request(record))
-        # On a node with one card, the legacy plugin allocates that one without an annotation.
+        # On a node with one card, the legacy plugin allocates that card without an annotation.
         may_differ = len(announced.cards) > 1 and not announced.has_uuids and pod.phase == RUNNING
         if may_differ and not held.unknown and pod.annotations.get(names.MEM_ASSIGNED) != _ASSIGNED:
             yield AdoptionBlocker(NOT_ASSIGNED, told)
 
 
 def waiting(reading: ClusterSnapshot, largest_mib: int) -> Iterator[AdoptionBlocker]:
-    """Blockers of pods without a node that another scheduler will place. largest_mib: of the cards of the cluster."""
+    """Yield the blockers of pods without a node that another scheduler will place. largest_mib: of all cards."""
     for pod in sorted(reading.of_others, key=lambda one: str(one.key)):
         index = legacy_index(pod.annotations)
-        # The extender writes the card first and binds then; where the second fails, the first stays.
+        # The extender first writes the card and then binds the pod. If binding fails, the annotation stays.
         left = "" if index is None else f"; annotated for card {index}, and not bound"
         yield AdoptionBlocker(PENDING, f"pod/{pod.key}", f"schedulerName {pod.scheduler_name[:_LONGEST]}{left}")
         if concern := whole_cards.concern(pod.template.gpu_request, reading.unit_mib, largest_mib):
@@ -164,7 +164,7 @@ def waiting(reading: ClusterSnapshot, largest_mib: int) -> Iterator[AdoptionBloc
 
 
 def of_pods(reading: ClusterSnapshot, blocked: Iterable[AdoptionBlocker]) -> Iterator[ClusterFinding]:
-    """One finding for each check."""
+    """Yield one finding for each check."""
     pods: dict[str, list[str]] = {check: [] for check in _CHECKS}
     for one in blocked:
         pods[one.check].append(f"{one.pod}: {one.detail}" if one.detail else one.pod)
@@ -177,7 +177,7 @@ def of_pods(reading: ClusterSnapshot, blocked: Iterable[AdoptionBlocker]) -> Ite
 
 
 def of_nodes(reading: ClusterSnapshot, nodes: Sequence[str]) -> Iterator[ClusterFinding]:
-    """nodes: with cards, or with pods that hold some."""
+    """Yield findings about nodes. nodes: with cards, or with pods that hold cards."""
     tables, unit = reading.engine.tables, unit_name(reading.unit_mib)
     without = [f"node/{name}" for name in nodes if not has_inventory(tables, name)]
     if without:
@@ -194,18 +194,18 @@ def of_nodes(reading: ClusterSnapshot, nodes: Sequence[str]) -> Iterator[Cluster
 
 
 def has_inventory(tables: Tables, node: str) -> bool:
-    """Whether our device plugin has announced the node's cards."""
+    """Return whether our device plugin has announced the node's cards."""
     return names.INVENTORY in (tables.node(node).metadata.annotations or {})
 
 
 def _absurd(announced: NodeInventory) -> int:
-    """The units of a card that is larger than any; 0 where none is."""
+    """Return the units of a card that announces more than any card has; 0 if there is none."""
     largest = max((card.units for card in announced.cards), default=0)
     return largest if largest * announced.unit_mib > _LARGEST_CARD_MIB else 0
 
 
 def _of_cards(record: PodRecord, held: Held, announced: NodeInventory) -> Iterator[tuple[str, str]]:
-    """(check, detail) of each problem with the pod's cards."""
+    """Yield (check, detail) for each problem with the pod's cards."""
     booked, written = held.booked, record.written
     if booked.blocks:
         yield UNIT, booked.problem
@@ -255,9 +255,9 @@ class CountedUnits(Answer, frozen=True):
 
 
 class AdoptedPod(Answer, frozen=True):
-    """A pod with a node. units: its request, in its own unit. known: whether its cards are known.
+    """Pod with a node. units: its request, in its own unit. known: whether its cards are known.
 
-    cards: where it counts; every card of the node if unknown. problems: its failed checks.
+    cards: cards on which it counts; every card of the node if unknown. problems: checks that it failed.
     """
 
     pod: str
@@ -270,7 +270,7 @@ class AdoptedPod(Answer, frozen=True):
 
 
 class AdoptedCard(Answer, frozen=True):
-    """uuid: "" where the node announces none. units: that it has. counted: that pods hold of it."""
+    """Card of a node. uuid: "" if the node announces none. units: its total. counted: units that pods hold."""
 
     index: int
     uuid: str
@@ -279,7 +279,7 @@ class AdoptedCard(Answer, frozen=True):
 
 
 class AdoptedNode(Answer, frozen=True):
-    """inventory: whether our device plugin has announced the cards. pods: by name."""
+    """Node with its cards and pods. inventory: whether our device plugin has announced the cards. pods: by name."""
 
     node: str
     inventory: bool
@@ -288,13 +288,13 @@ class AdoptedNode(Answer, frozen=True):
 
 
 class Adoption(Findings, frozen=True):
-    """nodes: with GPU memory, or with pods that hold some, by name."""
+    """Result of `adopt`. nodes: those with GPU memory, or with pods that hold some, by name."""
 
     nodes: tuple[AdoptedNode, ...]
 
 
 def adoption(reading: ClusterSnapshot, unread: tuple[str, ...] = ()) -> Adoption:
-    """Adoption of every node and pod. unread: objects that could not be read, a line each."""
+    """Return the adoption of every node and pod. unread: objects that could not be read, one line each."""
     tables, nodes, blocked = reading.engine.tables, list[AdoptedNode](), list[AdoptionBlocker]()
     largest_mib = whole_cards.largest_mib(tables)
     found = [ClusterFinding(check="object", severity=Severity.WARNING, message=line) for line in unread]
@@ -362,7 +362,7 @@ _NONE: Final = "-"
 
 
 def lines(found: Adoption) -> Iterator[Line]:
-    """A line for each card and pod, and then the blockers: the end of a long answer stays visible."""
+    """Yield a line for each card and pod, then the blockers, so that the end of a long answer stays visible."""
     rows = [row for node in found.nodes for row in _rows(node)]
     if rows:
         tones = (Tone.HEAD, *(Tone.BAD if bad else Tone.PLAIN for _, bad in rows))
@@ -373,7 +373,7 @@ def lines(found: Adoption) -> Iterator[Line]:
 
 
 def _rows(node: AdoptedNode) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """(cells, whether something is wrong)."""
+    """Yield (cells, whether something is wrong)."""
     on: dict[int, list[tuple[AdoptedPod, int]]] = {card.index: [] for card in node.cards}
     for pod in node.pods:
         for share in pod.cards:

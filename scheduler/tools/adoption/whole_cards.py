@@ -1,7 +1,8 @@
-"""Pods that request all of a card as the legacy device plugin counts it: docs/user-guide.md, "Units of a card". Pure.
+"""Pods that request a whole card as the legacy device plugin counts it: docs/user-guide.md, "Units of a card". Pure.
 
-It counts a card's total memory, ours what programs can use, so a card of a whole number of units has one unit less.
-Such a pod runs on; another one like it fits no card once all nodes have our device plugin.
+The legacy plugin counts a card's total memory; ours counts the memory that programs can use. So a card with a whole
+number of units has one unit less here. Such a pod keeps running, but another one like it fits no card once all nodes
+have our device plugin.
 """
 
 from scheduler.pods.gpu_request import GpuRequest, unit_name
@@ -10,16 +11,16 @@ from scheduler.state.tables import Tables
 
 
 def largest_mib(tables: Tables) -> int:
-    """The shared memory of the largest card of the cluster; 0 without any card."""
+    """Return the shared memory of the largest card in the cluster, in MiB; 0 without any card."""
     inventories = (tables.inventory(name) for name in tables.row_of)
     return max((card.units * each.unit_mib for each in inventories for card in each.cards), default=0)
 
 
 def concern(request: GpuRequest | None, unit_mib: int, largest: int, announced: NodeInventory | None = None) -> str:
-    """Why a pod like this one may fit no card later; "" where it will, or requests no memory.
+    """Return why a pod like this one may fit no card later; "" if it will fit or requests no memory.
 
-    unit_mib: of the request. largest: as `largest_mib` returns it. announced: of the pod's node while it has no
-    inventory of ours; None for others.
+    unit_mib: of the request. largest: from `largest_mib`. announced: inventory of the pod's node while it has none of
+    ours; None for other nodes.
     """
     if request is None:
         return ""

@@ -1,1 +1,1 @@
-"""Parts that the commands share: flags, clusters, manifests, exit statuses, colors."""
+"""Parts shared by the commands: flags, clusters, manifests, exit codes, colors."""

@@ -1,4 +1,4 @@
-"""The end of every command: its exit code, one line on standard error without an answer, colored lines of one."""
+"""End of every command: its exit code, one line on standard error if there is no answer, and colored lines."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ ENV_PREFIX: Final = "GPUSHARE_SCHEDULER_"
 
 
 class Exit(IntEnum):
-    """FOUND: the object of the command has a problem, or does not exist. UNREACHABLE: the cluster does not answer."""
+    """Exit codes. FOUND: the object has a problem or does not exist. UNREACHABLE: the cluster does not answer."""
 
     FINE = 0
     FOUND = 1
@@ -34,7 +34,7 @@ class Exit(IntEnum):
 
 
 def give_up(program: str, message: str, code: Exit = Exit.USAGE) -> NoReturn:
-    """End with the problem on standard error. A list of mistakes names its file itself."""
+    """Print the problem on standard error and exit. A list of mistakes names its file itself."""
     lines = message.split("\n")
     warn(lines if len(lines) > 1 else [f"{program}: {message}"])
     raise typer.Exit(code)
@@ -42,7 +42,7 @@ def give_up(program: str, message: str, code: Exit = Exit.USAGE) -> NoReturn:
 
 @contextlib.contextmanager
 def answering(program: str) -> Iterator[None]:
-    """End the program if there is no answer."""
+    """End the program with an error message if the block fails to find an answer."""
     try:
         yield
     except Unanswerable as error:
@@ -52,7 +52,7 @@ def answering(program: str) -> Iterator[None]:
 def configured(
     program: str, config: Path | None, flags: Mapping[str, object], text: str | None = None
 ) -> SchedulerConfiguration:
-    """The scheduler's configuration; ends the program, with every mistake, where it has some. text: see `load`."""
+    """Return the scheduler's configuration; list all mistakes and exit if there are any. text: see `load`."""
     from scheduler.core.build import BrokenPlugin  # noqa: PLC0415 - slow to import
 
     try:
@@ -62,7 +62,7 @@ def configured(
 
 
 def loaded(config: Path | None, flags: Mapping[str, object], text: str | None = None) -> SchedulerConfiguration:
-    """The configuration; raises ConfigurationError with every mistake, and BrokenPlugin. text: see `load`."""
+    """Return the configuration. Raises ConfigurationError with every mistake, and BrokenPlugin. text: see `load`."""
     from scheduler.core.build import installed_plugins  # noqa: PLC0415 - slow to import
     from scheduler.plugins.registry import describe  # noqa: PLC0415
 
@@ -71,9 +71,9 @@ def loaded(config: Path | None, flags: Mapping[str, object], text: str | None = 
 
 
 def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
-    """(namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: of the flag, "" without it.
+    """Return (namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: of the flag, "" without it.
 
-    "" if unset: the namespace of the kubeconfig's context.
+    The namespace is "" if unset: it is then the one of the kubeconfig's context.
     """
     before, slash, name = pod.rpartition("/")
     named = not slash or KINDS.get(before) == "pods"
@@ -86,7 +86,7 @@ def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
 
 
 def bare_name(program: str, kind: Literal["node", "pod"], text: str) -> str:
-    """The name in `NAME` or `kind/NAME`, as kubectl's `-o name` prints it. Ends the program for another prefix."""
+    """Return the name in `NAME` or `kind/NAME`, as printed by kubectl's `-o name`. Exits for another prefix."""
     before, slash, name = text.rpartition("/")
     if slash and KINDS.get(before) != f"{kind}s":
         give_up(program, f"invalid {kind} {text}: expected NAME or {kind}/NAME")
@@ -94,30 +94,30 @@ def bare_name(program: str, kind: Literal["node", "pod"], text: str) -> str:
 
 
 def show_answer(answer: Answer, lines: Iterable[Line], output: str | None) -> None:
-    """Print it: as JSON or YAML where `output` says so, else the lines."""
+    """Print the answer: as JSON or YAML if `output` says so, otherwise as lines."""
     if not show_document(answer, output):
         show_lines(lines)
 
 
 def show_document(answer: Answer, output: str | None) -> bool:
-    """Print it as JSON or YAML. Returns whether `output` is one of these."""
+    """Print the answer as JSON or YAML. Returns False if `output` is neither."""
     if output == "json":
         show_json(as_json(answer))
     elif output == "yaml":
         import yaml  # noqa: PLC0415 - slow to import
 
-        # Without allow_unicode every control character is escaped.
+        # Without allow_unicode, every control character is escaped.
         show_text(yaml.safe_dump(msgspec.to_builtins(answer), sort_keys=False))
     return output in {"json", "yaml"}
 
 
 def show_lines(lines: Iterable[Line], *, headers: bool = True) -> None:
-    """Print them. headers: whether with the titles of columns."""
+    """Print lines. headers: whether to include the titles of columns."""
     shown = (line for line in lines if headers or line.tone is not Tone.HEAD)
     sys.stdout.write(as_text(shown, colour=wanted(sys.stdout, os.environ)))
     sys.stdout.flush()
 
 
 def wanted(out: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether to colour. Source of NO_COLOR, which counts unless it is empty: no-color.org."""
+    """Return whether to color. NO_COLOR counts unless it is empty. Source: no-color.org."""
     return out.isatty() and not environment.get("NO_COLOR") and environment.get("TERM", "") != "dumb"

@@ -1,7 +1,7 @@
-"""An engine filled from a cluster, read-only: for `explain` and `what-if`. No running scheduler is needed.
+"""Engine filled from a cluster, read-only, for `explain` and `what-if`. No running scheduler is needed.
 
-Each kind of objects is listed once, and nothing is ever written. The user needs the right to list and watch nodes and
-pods; without other rights the answer names the missing objects. docs/explain.md lists them.
+Each kind of object is listed once, and nothing is ever written. The user needs the right to list and watch nodes and
+pods; if other rights are missing, the answer names the objects. docs/explain.md lists them.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ _OF_STORAGE: Final = tuple(kind.name for kind in OF_STORAGE)
 
 @dataclass(slots=True)
 class ClusterView:
-    """unread: kinds that were left out, a line each. namespace: default for pods without one.
+    """A cluster as read. unread: kinds that were left out, one line each. namespace: default for pods without one.
 
     of_files: read from cluster files, which have no PriorityClasses.
     """
@@ -69,7 +69,10 @@ class ClusterView:
     of_files: bool = False
 
     async def explained(self, namespace: str, name: str, node: str = "") -> Explanation:
-        """namespace: "" for the view's own. Raises Unanswerable if the pod does not exist, or cannot be read."""
+        """Explain a pod. namespace: "" for the view's own.
+
+        Raises Unanswerable if the pod does not exist or cannot be read.
+        """
         namespace = namespace or self.namespace
         found = await _asked(self.cluster.pod(namespace, name))
         if found is None:
@@ -82,12 +85,12 @@ class ClusterView:
         return answer_of(explain(self.reading, pod, node, (*mistakes(found, self.reader.resources), *left_out)))
 
     def what_if(self, wire: objects.PodObject, replicas: int, words: tuple[str, ...] = ()) -> WhatIfAnswer:
-        """What-if answer for a pod that does not exist. words: sentences about the pod."""
+        """Return the what-if answer for a pod that does not exist. words: sentences about the pod."""
         pod, told = self.asking(wire)
         return answer_of(what_if(self.reading, pod, replicas, (*words, *told), measures=True))
 
     def asking(self, wire: objects.PodObject) -> tuple[Pod, tuple[str, ...]]:
-        """(a new pod as this scheduler would read it; sentences about it)."""
+        """Return (a new pod as this scheduler would read it, sentences about it)."""
         meta = replace(wire.metadata, namespace=wire.metadata.namespace or self.namespace)
         pod, left_out = self._read(new_pod(replace(wire, metadata=meta)))
         words = tuple(map(sentence, (*mistakes(wire, self.reader.resources), *left_out)))
@@ -100,7 +103,7 @@ class ClusterView:
         return pod, words
 
     async def prioritized(self, asked: Manifest) -> tuple[objects.PodObject, tuple[str, ...]]:
-        """(the pod with the priority that the API server would assign, sentences about that)."""
+        """Return (the pod with the priority that the API server would assign, sentences about that)."""
         if asked.pod.spec.priority and not asked.priority_class:
             return asked.pod, ()
         if self.of_files:
@@ -114,7 +117,7 @@ class ClusterView:
         return given(asked, classes, NOT_THERE)
 
     def _read(self, wire: objects.PodObject) -> tuple[Pod, tuple[str, ...]]:
-        """(the pod, without its volumes if these are unknown; omitted parts, in clauses)."""
+        """Return (the pod, without its volumes if these are unknown; the omitted parts, as clauses)."""
         try:
             pod = self.reader.read(wire)
         except QuantityError as error:
@@ -155,7 +158,7 @@ def _or(near: list[str]) -> str:
 async def cluster_view(
     cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS
 ) -> ClusterView:
-    """Read the cluster. kinds: only these are read. Raises Unreadable when nodes or pods cannot be read."""
+    """Read the cluster. kinds: the kinds to read. Raises Unreadable if nodes or pods cannot be read."""
     of, handled = empty_view(cluster, configuration, kinds)
     unread = []
     for one in handled:
@@ -166,7 +169,7 @@ async def cluster_view(
                 raise unreadable(one, error) from error
             unread.append(one.kind.name)
     if DISRUPTION_BUDGETS.name in unread:
-        # A scheduler knows them; the answer says that they are unknown here.
+        # A running scheduler knows these; the answer says that they are unknown here.
         of.reading.engine.budgets_listed()
     if unread:
         of.unread.insert(0, f"not allowed to read, and left out: {some(unread, _MOST_NAMES)}; see docs/explain.md")
@@ -177,7 +180,7 @@ async def cluster_view(
 def empty_view(
     cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]]
 ) -> tuple[ClusterView, list[Watched[Any]]]:
-    """(a view without any object, the handlers that fill it)."""
+    """Return (a view without any object, the handlers that fill it)."""
     engine, reader = build_engine(configuration, installed_plugins())
     problems: list[str] = []
 
@@ -206,18 +209,21 @@ def empty_view(
 
 
 def left_out(of: Watched[Any], error: ApiError) -> bool:
-    """Whether an answer is possible without these objects, which may not be read."""
+    """Return whether an answer is possible without these objects, because reading them is denied."""
     return isinstance(error, ApiForbidden) and not of.needed
 
 
 def unreadable(of: Watched[Any], error: ApiError) -> Unreadable:
-    """The error that ends a command."""
+    """Return the error that ends a command."""
     needs = "; this needs the right to list and watch them" if isinstance(error, ApiForbidden) else ""
     return Unreadable(f"{of.kind.name} cannot be read: {error.message}{needs}")
 
 
 def _is_of_its_owner(problem: Problem) -> bool:
-    """Whether it is a pod's, and its owner sees it: it has no bearing on another pod. A pod that is not read does."""
+    """Return whether the problem is one that the owner of a pod sees, and that is irrelevant to other pods.
+
+    A pod that could not be read is relevant.
+    """
     return problem.kind == "Pod" and (problem.on_object or problem.reason != BAD_ANNOTATION)
 
 
@@ -233,7 +239,7 @@ class _OutsideTheEngine:
     def noting(
         self, handle: Callable[[Sequence[WatchEvent[objects.PodObject]]], None]
     ) -> Callable[[Sequence[WatchEvent[objects.PodObject]]], None]:
-        """Wraps `handle`: each pod is noted first."""
+        """Wrap `handle` so that each pod is noted first."""
 
         def noting(events: Sequence[WatchEvent[objects.PodObject]]) -> None:
             for wire in _present(events):
@@ -248,7 +254,7 @@ class _OutsideTheEngine:
         if wire.metadata.deletion_timestamp:
             self.since[wire.metadata.uid] = _requested(wire.metadata)
         elif not wire.spec.node_name and wire.spec.scheduler_name not in self._scheduler_names:
-            # Invalid amounts are reported by the handler.
+            # The handler reports invalid amounts.
             with contextlib.suppress(QuantityError):
                 pod = self._reader.read(wire)
                 if not pod.finished and (pod.template.gpu_units or pod.template.gpu_request_error):
@@ -256,7 +262,7 @@ class _OutsideTheEngine:
 
 
 def _requested(meta: objects.ObjectMeta) -> str:
-    """RFC 3339; "" where the time cannot be read."""
+    """Return the time in RFC 3339; "" if it cannot be read."""
     try:
         due = datetime.fromisoformat(meta.deletion_timestamp)
         return (due - timedelta(seconds=meta.deletion_grace_period_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -269,14 +275,14 @@ def _present(events: Sequence[WatchEvent[T]]) -> list[T]:
 
 
 async def all_of(cluster: Cluster, kind: Kind[T]) -> list[T]:
-    """The objects of a kind. Raises ApiError."""
+    """Return the objects of a kind. Raises ApiError."""
     found: list[T] = []
     await read_all(cluster, kind, lambda events: found.extend(_present(events)))
     return found
 
 
 async def read_all(cluster: Cluster, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
-    """Every object of a kind, once. Raises ApiError."""
+    """Pass every object of a kind to `handle` once. Raises ApiError."""
     batches = cast("AsyncGenerator[list[WatchEvent[T]], None]", cluster.watch(kind, None))
     async with contextlib.aclosing(batches):
         async for batch in batches:
@@ -296,7 +302,7 @@ _MOST_UNREAD: Final = 10
 
 
 def tell_unread(lines: Sequence[str]) -> None:
-    """On standard error, a few of them."""
+    """Print a few of the unread objects on standard error."""
     more = len(lines) - _MOST_UNREAD
     told = [*lines[:_MOST_UNREAD], *([f"and {more} more objects with problems"] if more > 0 else [])]
     warn(told)

@@ -1,4 +1,4 @@
-"""The configuration that a cluster's scheduler runs with: in the ConfigMap that its Deployment mounts."""
+"""Configuration that a cluster's scheduler runs with, from the ConfigMap that its Deployment mounts."""
 
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -17,7 +17,7 @@ _FLAG: Final = "--config"
 
 
 class _Wire(msgspec.Struct, rename="camel", frozen=True):
-    """Wire data, with null for an empty list."""
+    """Wire data with null for an empty list."""
 
 
 class _Mount(_Wire, frozen=True):
@@ -46,7 +46,7 @@ class _Volume(_Wire, frozen=True):
 
 
 class ProgramSpec(_Wire, frozen=True):
-    """v1.PodSpec: the fields that say with which configuration a program runs."""
+    """v1.PodSpec, limited to the fields that show with which configuration a program runs."""
 
     containers: tuple[_Container, ...] = ()
     volumes: tuple[_Volume, ...] | None = None
@@ -54,7 +54,7 @@ class ProgramSpec(_Wire, frozen=True):
 
     @property
     def ports(self) -> list[int]:
-        """Ports of all containers."""
+        """The ports of all containers."""
         return [port.container_port for container in self.containers for port in container.ports or ()]
 
 
@@ -77,14 +77,14 @@ _DEPLOYMENTS: Final = Kind("deployments", Deployment, "/apis/apps/v1/deployments
 
 
 class Written(NamedTuple):
-    """place: ConfigMap that has the text."""
+    """A configuration text. place: the ConfigMap that holds it."""
 
     place: Path
     text: str
 
 
 async def deployments(cluster: Cluster) -> Sequence[Deployment]:
-    """The scheduler's Deployments, of any namespace. Raises ApiError."""
+    """Return the scheduler's Deployments in all namespaces. Raises ApiError."""
     try:
         return await all_of(cluster, _DEPLOYMENTS)
     except ApiNotFound:
@@ -92,9 +92,9 @@ async def deployments(cluster: Cluster) -> Sequence[Deployment]:
 
 
 async def written(cluster: Cluster) -> Written | None:
-    """The configuration; None if there is none, or reading it is not allowed, which is reported on standard error.
+    """Return the configuration; None if there is none or reading it is denied, which is reported on standard error.
 
-    A scheduler whose Deployment has another name is not found. Raises Unreadable.
+    Does not find a scheduler whose Deployment has another name. Raises Unreadable.
     """
     try:
         for one in await deployments(cluster):
@@ -110,14 +110,14 @@ async def written(cluster: Cluster) -> Written | None:
 
 
 class ConfigSource(NamedTuple):
-    """An entry of a ConfigMap."""
+    """Entry of a ConfigMap."""
 
     config_map: str
     key: str
 
 
 async def text_of(cluster: Cluster, namespace: str, source: ConfigSource) -> Written | None:
-    """The entry; None if it does not exist. Raises ApiError."""
+    """Return the text of the entry; None if it does not exist. Raises ApiError."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     kind = Kind("configmaps", objects.ConfigMap, path, f"metadata.name={source.config_map}")
     for one in await all_of(cluster, kind):
@@ -127,7 +127,7 @@ async def text_of(cluster: Cluster, namespace: str, source: ConfigSource) -> Wri
 
 
 def source_of(spec: ProgramSpec) -> ConfigSource | None:
-    """Where `--config` of a container leads to; None without the flag, or without a ConfigMap there."""
+    """Return the ConfigMap entry to which a container's `--config` leads; None without the flag or such an entry."""
     for container in spec.containers:
         if (file := _configured(container.args or ())) is None:
             continue
@@ -139,7 +139,7 @@ def source_of(spec: ProgramSpec) -> ConfigSource | None:
 
 
 def _configured(args: Sequence[str]) -> PurePosixPath | None:
-    """The file of `--config FILE` or `--config=FILE`."""
+    """Return the file of `--config FILE` or `--config=FILE`."""
     for number, word in enumerate(args):
         flag, equals, value = word.partition("=")
         if flag == _FLAG:

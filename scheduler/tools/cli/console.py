@@ -1,6 +1,6 @@
-"""The door for what rich draws: tables and pictures, in colour and as wide as the terminal, or plain in a pipe.
+"""Output drawn by rich: tables and pictures, in color and as wide as the terminal, or plain in a pipe.
 
-The escape sequences that it lets through are rich's own. The rest of the door: `scheduler.process.output`.
+The only escape sequences that it lets through are rich's own. All other output goes through `scheduler.process.output`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,20 +12,20 @@ from rich.table import Table
 
 from scheduler.process.terminal import one_line
 
-_NO_WRAPPING: Final = 100_000  # columns: programs at the other end of a pipe cut lines themselves
+_NO_WRAPPING: Final = 100_000  # columns; programs that read from a pipe cut lines themselves
 
 
 class Console(console.Console):
-    """A console that shows text as it is: without markup, links or anything that a terminal would obey."""
+    """Console that shows text literally, without markup, links or terminal control characters."""
 
     def __init__(self, out: TextIO | None = None, *, width: int | None = None, soft_wrap: bool = False) -> None:
-        """out: None where nothing is printed. width: None for that of the terminal."""
+        """out: None if nothing is printed. width: None for the terminal's width."""
         super().__init__(file=out, width=width, soft_wrap=soft_wrap, markup=False, emoji=False, highlight=False)
 
     def render(
         self, renderable: console.RenderableType, options: console.ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Rendered by rich, with control characters removed."""
+        """Render with rich and remove control characters."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else _shown(segment)
 
@@ -35,7 +35,7 @@ class Console(console.Console):
 
 
 def print_parts(parts: Iterable[Table | str], closing: Iterable[str], out: TextIO) -> None:
-    """The parts with an empty line after each, then the closing lines."""
+    """Print the parts, with an empty line after each, and then the closing lines."""
     to = Console(out)
     if not to.is_terminal:
         to = Console(out, width=_NO_WRAPPING)
@@ -49,7 +49,7 @@ def print_parts(parts: Iterable[Table | str], closing: Iterable[str], out: TextI
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int]) -> Table:
-    """right: numbers of the columns that hold numbers."""
+    """Return a table. right: numbers of the columns that hold numbers."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, title in enumerate(head):
         made.add_column(one_line(title), justify="right" if number in right else "left", overflow="fold")

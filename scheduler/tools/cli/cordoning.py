@@ -1,6 +1,7 @@
-"""`kubectl gpushare cordon` and `uncordon`: one annotation of one node, written with the user's own rights.
+"""`kubectl gpushare cordon` and `uncordon`: set one annotation of one node, with the user's own rights.
 
 read nodes, pods ──▶ new value ──▶ PATCH ──node has changed──▶ read again, a few times
+
 """
 
 import asyncio
@@ -23,11 +24,11 @@ Change = Callable[[Tables, str, Sequence[str]], Cordon]
 
 
 class NoSuchNode(Unanswerable):
-    """No node has that name."""
+    """There is no node with that name."""
 
 
 class Annotating(Cluster, Protocol):
-    """A cluster client that may write nodes, which the scheduler's may not."""
+    """Cluster client that may write nodes, unlike the scheduler's."""
 
     async def annotate_node(self, name: str, annotations: Mapping[str, str | None], version: str) -> None:
         """Set annotations of a node, as in KubeCluster."""
@@ -35,7 +36,7 @@ class Annotating(Cluster, Protocol):
 
 
 def write(target: Target, change: Change, node: str, cards: Sequence[str], *, dry_run: bool) -> None:
-    """Write what `change` makes of the node, and print its words. Raises Unanswerable."""
+    """Apply `change` to the node, and print its messages. Raises Unanswerable."""
 
     async def in_cluster() -> Cordon:
         async with session(target) as of:
@@ -46,7 +47,7 @@ def write(target: Target, change: Change, node: str, cards: Sequence[str], *, dr
 
 
 def told(made: Cordon, node: str) -> tuple[str, ...]:
-    """How many cards it concerns, and a line for each."""
+    """Return the number of cards concerned, and a line for each."""
     if not made.words:
         return (f"node {node}: no card was cordoned",)
     cards = "1 card" if made.cards == 1 else f"{made.cards} cards"
@@ -62,7 +63,7 @@ async def written(
     *,
     dry_run: bool = False,
 ) -> Cordon:
-    """Write what `change` makes of the node; with `dry_run` only find out. Raises Unanswerable."""
+    """Apply `change` to the node and write the result; with `dry_run`, only compute it. Raises Unanswerable."""
     for _ in range(_TRIES):
         tables = (await cluster_view(cluster, configuration, (NODES, PODS, CONFIG_MAPS))).reading.engine.tables
         made = _change(tables, change, node, cards)

@@ -1,6 +1,6 @@
-"""The end of a command that is interrupted, or whose output has no reader or cannot be written.
+"""End of a command that is interrupted, or whose output has no reader or cannot be written.
 
-Without a traceback: that is for bugs. The other end of a pipe decides how much it reads.
+There is no traceback, because tracebacks are for bugs: the other end of a pipe decides how much it reads.
 """
 
 import errno
@@ -18,7 +18,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class Ended(IntEnum):
-    """UNWRITTEN: as sysexits.h has it for input and output. The others as a shell counts SIGINT and SIGPIPE."""
+    """Exit codes. UNWRITTEN: as in sysexits.h for input and output errors. Others: a shell's for SIGINT and SIGPIPE."""
 
     UNWRITTEN = 74
     INTERRUPTED = 130
@@ -26,7 +26,7 @@ class Ended(IntEnum):
 
 
 def run(program: str, command: Callable[[], object]) -> None:
-    """Run it. Raises SystemExit where it does, and for an end without an answer."""
+    """Run a command. Raises SystemExit if the command does, or if it ends without an answer."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # If an encoding lacks a character, a question mark is better than no answer.
@@ -38,7 +38,7 @@ def run(program: str, command: Callable[[], object]) -> None:
             command()
         except SystemExit as ended:
             code, exits = ended.code, True
-            # click and rich end with 1 for a pipe that is closed, which is the code of something that was found.
+            # click and rich exit with 1 for a closed pipe, but that code means that something was found.
             if isinstance(ended.__context__, BrokenPipeError):
                 code = Ended.UNREAD
         sys.stdout.flush()
@@ -53,7 +53,7 @@ def run(program: str, command: Callable[[], object]) -> None:
 
 
 def _of_output(program: str, error: BaseException) -> Ended:
-    """The end after a failed write. Raises the error again if it has another cause."""
+    """Return the end after a failed write. Raises the error again if it has another cause."""
     numbers = {one.errno if isinstance(one, OSError) else None for one in _leaves(error)}
     if numbers == {errno.EPIPE} and _is_unread():
         return Ended.UNREAD
@@ -65,7 +65,7 @@ def _of_output(program: str, error: BaseException) -> Ended:
 
 
 def _is_unread() -> bool:
-    """Whether the output has no reader; the broken pipe may also be one of our connections, which is a bug."""
+    """Return whether the output has no reader. The broken pipe may also be one of our connections, which is a bug."""
     look = select.poll()
     try:
         look.register(sys.stdout.fileno(), 0)
@@ -83,12 +83,12 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _drop_the_rest() -> None:
-    """Drop the buffer: the interpreter would write it at its end, and fail again."""
+    """Drop the buffer, because the interpreter would write it at exit and fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, sys.stdout.fileno())
     except (OSError, ValueError):
-        # Not a file: the interpreter does not write it at its end.
+        # Not a file, so the interpreter does not write it at exit.
         return
     finally:
         os.close(nowhere)

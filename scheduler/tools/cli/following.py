@@ -1,4 +1,4 @@
-"""`--watch`: a cluster as it changes. Tables are shown once, then their changed rows."""
+"""`--watch`: a cluster as it changes. Shows tables once, then only their changed rows."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ from scheduler.tools.cli.session import WATCHES, session
 from scheduler.tools.cli.target import Target
 from scheduler.tools.explain.tones import Line
 
-# Changes that come together are shown together.
+# Changes that arrive together are shown together.
 _AT_MOST_EVERY_S: Final = 0.5
 _RECONNECT_MAX_S: Final = 30.0
 
@@ -29,7 +29,7 @@ def follow(
     *,
     headers: bool,
 ) -> None:
-    """Print the table, then every row that is new or changed, until interrupted. Raises Unanswerable."""
+    """Print the table, then every new or changed row, until interrupted. Raises Unanswerable."""
     before: set[tuple[str, ...]] = set()
 
     async def show(view: ClusterView) -> None:
@@ -48,12 +48,15 @@ def follow(
 
 
 def changed_rows(lines: Iterable[Line], before: Collection[tuple[str, ...]]) -> list[Line]:
-    """Lines whose words were not there before: other rows may only have moved."""
+    """Return lines whose words were not there before; other rows may only have moved."""
     return [line for line in lines if tuple(line.text.split()) not in before]
 
 
 class _Following:
-    """unlisted: names of kinds that are not complete yet. failed: why one of them cannot be listed."""
+    """A watch of several kinds. unlisted: names of kinds that are not complete yet.
+
+    failed: why one cannot be listed.
+    """
 
     def __init__(self, view: ClusterView, handled: Collection[Watched[Any]]) -> None:
         self._view = view
@@ -95,7 +98,7 @@ class _Following:
             self._changed.set()
 
     def _trouble(self, one: Watched[Any], _kind: object, error: ApiError | None) -> None:
-        """A kind that was listed once may fail for a while: the watch is tried again."""
+        """Note a failure. A kind that was listed once may fail for a while, because the watch is retried."""
         if error is None:
             return
         if one.kind.name not in self._unlisted:

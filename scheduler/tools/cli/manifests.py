@@ -1,4 +1,4 @@
-"""The pod of a manifest file, for `what-if`, with the priority that the API server would give it."""
+"""Pod of a manifest file for `what-if`, with the priority that the API server would assign."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,18 @@ _LARGEST_FILE: Final = 1 << 20
 
 
 class Unanswerable(Exception):
-    """The question cannot be answered; the message says why, and what to do."""
+    """The query cannot be answered. The message says why, and what to do."""
 
 
 class Unreadable(Unanswerable):
-    """The cluster does not answer, or may not be read."""
+    """The cluster does not answer, or reading it is denied."""
 
 
 class Manifest(NamedTuple):
-    """A pod that does not exist yet, or waits. priority_class: name of its PriorityClass, "" without one.
+    """A pod that does not exist yet, or that waits. priority_class: name of its PriorityClass, "" without one.
 
-    pod: its namespace is "" if unset. template: of a workload, whose pods have other names than the workload's, which
-    this one has.
+    pod: its namespace is "" if unset. template: the pod comes from the template of a workload; it has the workload's
+    name, unlike the workload's real pods.
     """
 
     pod: objects.PodObject
@@ -39,9 +39,9 @@ class _Named(msgspec.Struct):
 
 
 def manifest(path: Path) -> Manifest:
-    """The pod of a manifest: a Pod, or the template of a Deployment, StatefulSet, Job or the like. -: standard input.
+    """Return the pod of a manifest: a Pod, or the template of a Deployment, StatefulSet, Job or the like.
 
-    Raises Unanswerable.
+    path: `-` for standard input. Raises Unanswerable.
     """
     try:
         text = sys.stdin.read(_LARGEST_FILE) if str(path) == "-" else path.read_text(encoding="utf-8")
@@ -63,7 +63,10 @@ def manifest(path: Path) -> Manifest:
 
 
 def within(read: Manifest, namespace: str) -> Manifest:
-    """The manifest as of the flag's namespace, "" without a flag. Raises Unanswerable where it names another one."""
+    """Return the manifest in the flag's namespace, "" without a flag.
+
+    Raises Unanswerable if it names another namespace.
+    """
     own = read.pod.metadata.namespace
     if not namespace or own == namespace:
         return read
@@ -89,7 +92,7 @@ def _pod_in(document: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"metadata": {**own, **named}, "spec": template.get("spec") or {}}
 
 
-# Classes of every cluster. Source: pkg/apis/scheduling/types.go, SystemCriticalPriority, and v1/helpers.go.
+# Built-in classes of every cluster. Source: pkg/apis/scheduling/types.go, SystemCriticalPriority, and v1/helpers.go.
 SYSTEM_CLASSES: Final[Mapping[str, int]] = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
@@ -104,7 +107,7 @@ OF_FILES: Final = "Its PriorityClass {} is unknown, because cluster files contai
 def given(
     asked: Manifest, classes: Sequence[objects.PriorityClass], lacking: str
 ) -> tuple[objects.PodObject, tuple[str, ...]]:
-    """(the pod with the priority of its class, sentences about that).
+    """Return (the pod with the priority of its class, sentences about that).
 
     classes: readable classes. lacking: sentence about a class that is not among them, with {} for its name.
     """

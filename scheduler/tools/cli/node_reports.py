@@ -1,7 +1,7 @@
 """Reports of device plugins about their nodes: the isolation that they were started with, and memory in use.
 
-The first is in their pods and ConfigMaps, the second in their metrics, which are asked through the API server.
-Anything that cannot be read is unknown: neither is needed for an answer.
+The isolation comes from their pods and ConfigMaps; the memory comes from their metrics, read through the API server.
+Anything that cannot be read is unknown: an answer needs neither.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from scheduler.tools.explain.held import NONE
 USED: Final = "gpushare_device_plugin_container_memory_used_bytes"
 _MIB: Final = 1 << 20
 _ANSWER_S: Final = 3.0
-# For all of them: many that do not answer would each take the time above, a few at a time.
+# For all plugins together: without it, each one that does not answer would take the time above, a few at a time.
 _ALL_ANSWERS_S: Final = 10.0
 _AT_A_TIME: Final = 16
 
@@ -39,7 +39,10 @@ PLUGIN_PODS: Final = Kind("pods of the device plugin", PluginPod, "/api/v1/pods"
 
 @dataclass(frozen=True, slots=True)
 class NodeReports:
-    """isolation: by node. used_mib: by namespace and name of a pod. unread: sentences about missing answers."""
+    """Reports of nodes. isolation: by node. used_mib: by namespace and name of a pod.
+
+    unread: what is missing, in sentences.
+    """
 
     isolation: Mapping[str, str] = field(default_factory=dict[str, str])
     used_mib: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
@@ -47,13 +50,13 @@ class NodeReports:
 
 
 async def node_reports(cluster: KubeCluster, nodes: Collection[str]) -> NodeReports:
-    """Reports of these nodes."""
+    """Return the reports of these nodes."""
     plugins = await _plugins(cluster, nodes)
     return NodeReports(await _isolation(cluster, plugins), *(await _used(cluster, plugins)))
 
 
 async def isolations(cluster: Cluster, nodes: Collection[str]) -> NodeReports:
-    """Reports of these nodes without the memory in use."""
+    """Return the reports of these nodes without the memory in use."""
     return NodeReports(await _isolation(cluster, await _plugins(cluster, nodes)))
 
 
@@ -65,7 +68,7 @@ async def _plugins(cluster: Cluster, nodes: Collection[str]) -> list[PluginPod]:
 
 
 async def _isolation(cluster: Cluster, plugins: Collection[PluginPod]) -> dict[str, str]:
-    """By node; a ConfigMap is read once."""
+    """Return the isolation by node; reads each ConfigMap once."""
     read: dict[tuple[str, ConfigSource | None], str] = {}
     found: dict[str, str] = {}
     for pod in plugins:
@@ -77,7 +80,7 @@ async def _isolation(cluster: Cluster, plugins: Collection[PluginPod]) -> dict[s
 
 
 async def _mechanism(cluster: Cluster, namespace: str, source: ConfigSource | None) -> str:
-    """`isolation` of a plugin's configuration, "" if that cannot be read."""
+    """Return `isolation` from a plugin's configuration; "" if it cannot be read."""
     if source is None:
         return NONE
     try:
@@ -94,7 +97,10 @@ async def _mechanism(cluster: Cluster, namespace: str, source: ConfigSource | No
 async def _used(
     cluster: KubeCluster, plugins: Collection[PluginPod]
 ) -> tuple[dict[tuple[str, str], int], tuple[str, ...]]:
-    """(MiB by namespace and name, sentences). The first denial ends it: another plugin would be denied as well."""
+    """Return (MiB by namespace and name, sentences).
+
+    Stops at the first denial: other plugins would be denied as well.
+    """
     found, slots, denied = dict[tuple[str, str], int](), asyncio.Semaphore(_AT_A_TIME), list[ApiError]()
 
     async def ask(pod: PluginPod, port: int) -> None:
@@ -121,7 +127,7 @@ async def _used(
 
 
 def used_mib(text: str) -> dict[tuple[str, str], int]:
-    """MiB by namespace and name of each pod, from the metrics of a device plugin; {} for other text."""
+    """Return MiB by namespace and name of each pod, from the metrics of a device plugin; {} for other text."""
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - slow to import
 
     used: dict[tuple[str, str], float] = {}

@@ -1,4 +1,4 @@
-"""Flags that several commands have, with kubectl's names."""
+"""Flags shared by several commands, with kubectl's names."""
 
 from pathlib import Path
 from typing import Annotated, Final, Literal

@@ -1,4 +1,4 @@
-"""Commands and groups of a command line with kubectl's habits: plain help, aliases, `help COMMAND`, near misses.
+"""Commands and groups that behave like kubectl's: plain help, aliases, `help COMMAND`, hints for misspelled commands.
 
 The docstring of a command says in one line what it does; its `epilog` has examples, one per line.
 """
@@ -15,7 +15,7 @@ from scheduler.process.terminal import one_line
 
 FLAGS: Final = "Flags"
 CONNECTION: Final = "Connection flags"
-# Names of kinds: kubectl's, and ours.
+# Names of kinds: kubectl's and ours.
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("node", "nodes", "no"), "nodes"),
     **dict.fromkeys(("pod", "pods", "po"), "pods"),
@@ -23,7 +23,7 @@ KINDS: Final[Mapping[str, str]] = {
     "cluster": "cluster",
 }
 HELP: Final[Mapping[str, object]] = {"help_option_names": ["-h", "--help"]}
-# typer vendors click, and exports little of it.
+# typer vendors click and exports little of it.
 UsageError: Final[Any] = typer.BadParameter.__bases__[0]
 _MOST_NEAR: Final = 3
 _GAP: Final = 2
@@ -31,7 +31,7 @@ _GAP: Final = 2
 
 # kubectl's other spelling of a flag.
 _SPELLINGS: Final = {"--dry-run=client": "--dry-run"}
-# typer's messages about a value, and the same in plain words.
+# typer's messages about a value, with a plain version of each.
 _PLAINLY: Final = (
     (re.compile(r"^Value error, "), ""),
     (re.compile(r"^Input should be a valid integer.*"), "expected a whole number"),
@@ -42,7 +42,7 @@ _PLAINLY: Final = (
 
 
 class PlainCommand(TyperCommand):
-    """A command."""
+    """Command with plain help and error messages."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's, vendored
         """Parse the arguments. Raises a usage error in plain words."""
@@ -54,20 +54,20 @@ class PlainCommand(TyperCommand):
             raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's, vendored
-        """Write the help."""
+        """Write the help text."""
         formatter.write("\n".join(_help(self, ctx)) + "\n")
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
-        """Write the line above an error."""
+        """Write the usage line above an error."""
         formatter.write(f"Usage: {_usage(self, ctx)}\n")
 
 
 class PlainGroup(TyperGroup):
-    """A group of commands.
+    """Group of commands.
 
-    aliases: one word, or two with a blank, to the words that they stand for. default: command of a group that is
-    called without one. meant: by words that are no command, the commands that a reader may have meant. first: commands
-    that lead the list.
+    aliases: one word, or two with a blank, mapped to the words that they stand for. default: command to run if a group
+    is called without one. meant: unknown words, mapped to the commands that the user may have meant. first: commands at
+    the top of the list.
     """
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
@@ -80,7 +80,7 @@ class PlainGroup(TyperGroup):
         return super().parse_args(ctx, self.as_meant(args))
 
     def as_meant(self, args: Sequence[str]) -> list[str]:
-        """The arguments with the command first, and without aliases."""
+        """Return the arguments with the command first and without aliases."""
         if args[:1] == ["help"]:
             return [*args[1:], "--help"]
         front = _leading(args, {name for one in self.commands.values() for name in _taking_a_value(one)})
@@ -95,7 +95,7 @@ class PlainGroup(TyperGroup):
         return [*command, *args[:front], *rest]
 
     def _unaliased(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
-        """(the words of the command, those that follow)."""
+        """Return (the words of the command, the words that follow)."""
         first, second = args[0] if args else "", args[1] if len(args) > 1 else ""
         kind, slash, name = second.partition("/")
         if slash and (words := self.aliases.get(f"{first} {kind}")) is not None:
@@ -108,7 +108,7 @@ class PlainGroup(TyperGroup):
         return list(self.aliases.get(first, args[:1])), list(args[1:])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:  # noqa: ANN401 - as above
-        """Find the command. Raises a usage error that names those that may be meant."""
+        """Find the command. Raises a usage error that suggests similar commands."""
         if args[0] in self.commands or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
         near = self.meant.get(args[0]) or difflib.get_close_matches(args[0], self.commands, _MOST_NEAR)
@@ -116,20 +116,20 @@ class PlainGroup(TyperGroup):
         raise UsageError(f"no such command {one_line(args[0])}; {advice}", ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - as above
-        """Names of commands: those of `first`, then the others as they were added."""
+        """Return the names of commands: those in `first`, then the others in the order in which they were added."""
         return sorted(self.commands, key=lambda name: self.first.index(name) if name in self.first else len(self.first))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
-        """Write the help."""
+        """Write the help text."""
         formatter.write("\n".join(_help(self, ctx)) + "\n")
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
-        """Write the line above an error."""
+        """Write the usage line above an error."""
         formatter.write(f"Usage: {_usage(self, ctx)}\n")
 
 
 def _leading(args: Sequence[str], valued: Iterable[str]) -> int:
-    """Number of arguments that are flags, with their values, before the first other word."""
+    """Return the number of leading arguments that are flags or their values."""
     number, valued = 0, frozenset(valued)
     while number < len(args) and args[number].startswith("-") and args[number] != "--":
         number += 2 if args[number] in valued else 1
@@ -145,12 +145,12 @@ def _taking_a_value(command: Any) -> Iterator[str]:  # noqa: ANN401 - as above
 
 
 def is_flag(parameter: Any) -> bool:  # noqa: ANN401 - as above
-    """Whether it begins with a dash."""
+    """Return whether the parameter begins with a dash."""
     return all(one.startswith("-") for one in parameter.opts)
 
 
 def value_of(parameter: Any) -> str:  # noqa: ANN401 - as above
-    """Placeholder of its value in a help: its metavar, or its choices; "" for a flag without a value."""
+    """Return the placeholder of its value in the help: its metavar or its choices; "" for a flag without a value."""
     if is_flag(parameter) and parameter.is_flag:
         return ""
     choices = "|".join(item.value for item in parameter.shell_complete(None, ""))
@@ -158,7 +158,7 @@ def value_of(parameter: Any) -> str:  # noqa: ANN401 - as above
 
 
 def arguments_of(command: Any) -> list[str]:  # noqa: ANN401 - as above
-    """`NODE`, `[NODE...]` and the like, in order."""
+    """Return the arguments in order, such as `NODE` or `[NODE...]`."""
     found = []
     for one in (each for each in command.params if not is_flag(each)):
         many = "" if one.nargs == 1 else "..."
@@ -189,7 +189,7 @@ def _usage(command: Any, ctx: Any) -> str:  # noqa: ANN401 - as above
 
 
 def commands_of(command: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - as above
-    """(name, command) of a group, in order; none for a command."""
+    """Return (name, command) for each command of a group, in order; nothing for a command."""
     group = getattr(command, "commands", {})
     return [(name, group[name]) for name in command.list_commands(None)] if group else []
 

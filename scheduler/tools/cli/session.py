@@ -1,4 +1,4 @@
-"""The cluster of a command: its connection, and the configuration by which its scheduler counts."""
+"""Cluster of a command: its connection, and the configuration by which its scheduler counts."""
 
 import asyncio
 import contextlib
@@ -28,11 +28,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Patience with an API server that accepts connections but does not answer. Seconds.
+    """Patience with an API server that accepts connections but does not answer, in seconds.
 
-    says_so_s: until a line on standard error, or None for never. gives_up_s: until the request has failed. A scheduler
-    waits longer (WatchOptions), because a watch may be silent for minutes; a command lists, and a list is not. A slow
-    page is not silent: it gets as long as in a scheduler.
+    says_so_s: time until a line on standard error; None for never. gives_up_s: time until the request fails. A
+    scheduler waits longer (WatchOptions), because a watch may be silent for minutes, but a command only lists. A page
+    that arrives slowly is not silent: it gets as long as in a scheduler.
     """
 
     says_so_s: float | None = 5.0
@@ -40,14 +40,14 @@ class Patience:
 
 
 LISTS: Final = Patience()
-# While successors are waited for, nothing may happen for minutes.
+# While a command waits for successors, nothing may happen for minutes.
 WATCHES: Final = Patience(gives_up_s=WatchOptions().stall_s)
-# A line on standard error would interrupt the command line being typed.
+# A line on standard error would interrupt the command line that the user is typing.
 SILENT: Final = Patience(says_so_s=None)
 
 
 class ClusterSession(NamedTuple):
-    """namespace: of the flag, else of the context."""
+    """Connection to a cluster. namespace: of the flag, otherwise of the context."""
 
     cluster: KubeCluster
     configuration: SchedulerConfiguration
@@ -56,7 +56,7 @@ class ClusterSession(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def session(target: Target, patience: Patience = LISTS) -> AsyncIterator[ClusterSession]:
-    """The cluster of the flags. Raises Unreadable; ends the program where a configuration has mistakes."""
+    """Connect to the cluster of the flags. Raises Unreadable; exits if the configuration has mistakes."""
     own = configured(target.program, target.config, target.flags)
     async with _opened(target, own, patience) as cluster:
         configuration = own if target.config is not None else await _of_cluster(cluster, target)
@@ -64,7 +64,7 @@ async def session(target: Target, patience: Patience = LISTS) -> AsyncIterator[C
 
 
 def connected_to(target: Target, patience: Patience = LISTS) -> contextlib.AbstractAsyncContextManager[KubeCluster]:
-    """A client alone, for a command that needs no configuration. Ends the program where one has mistakes."""
+    """Connect a client without reading the cluster's configuration. Exits if the configuration file has mistakes."""
     return _opened(target, configured(target.program, target.config, target.flags), patience)
 
 
@@ -88,7 +88,7 @@ async def opened(
     patience: Patience = LISTS,
     overrides: Overrides = NO_OVERRIDES,
 ) -> AsyncIterator[KubeCluster]:
-    """A client. Raises Unreadable."""
+    """Open a client. Raises Unreadable."""
     connection = await connected(configuration, environment, overrides)
     limits = WatchOptions(stall_s=patience.gives_up_s)
     options = ClientOptions(request_timeout_s=patience.gives_up_s, watch=limits)
@@ -112,7 +112,7 @@ def _tell_silence(cluster: KubeCluster, url: str, patience: Patience) -> None:
 async def connected(
     configuration: SchedulerConfiguration, environment: Mapping[str, str], overrides: Overrides = NO_OVERRIDES
 ) -> Connection:
-    """Connection as the scheduler makes it. Raises Unreadable."""
+    """Return the connection that the scheduler would use. Raises Unreadable."""
     named = configuration.client_connection
     try:
         return await connect(environment, kubeconfig=named.kubeconfig, context=named.context, overrides=overrides)
@@ -121,7 +121,10 @@ async def connected(
 
 
 def asked(target: Target, question: Callable[[ClusterView], Awaitable[R]], kinds: Collection[Kind[Any]] = KINDS) -> R:
-    """The answer; standard error names omitted objects. kinds: kinds to read. Raises Unanswerable."""
+    """Read the cluster and return the answer to `question`. Standard error names omitted objects.
+
+    Raises Unanswerable.
+    """
 
     async def ask() -> R:
         async with session(target) as of:
@@ -135,7 +138,7 @@ def asked(target: Target, question: Callable[[ClusterView], Awaitable[R]], kinds
 
 
 async def nodes_with_cards(target: Target) -> list[str]:
-    """Nodes that announce their cards, by name. Raises Unreadable."""
+    """Return the nodes that announce cards, by name. Raises Unreadable."""
     async with connected_to(target, SILENT) as cluster:
         try:
             found = [node.metadata for node in await all_of(cluster, NODES)]

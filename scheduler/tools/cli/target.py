@@ -1,4 +1,4 @@
-"""The cluster that a command asks, by kubectl's flags."""
+"""Cluster that a command reads, by kubectl's flags."""
 
 import inspect
 import math
@@ -14,14 +14,14 @@ from config.settings import duration
 from scheduler.kube.rest.client_config.overrides import NO_OVERRIDES, Overrides
 from scheduler.tools.cli.plain import CONNECTION
 
-# Where a pod of the scheduler has its configuration.
+# Path of the configuration in a pod of the scheduler.
 MOUNTED: Final = Path("/etc/gpushare/scheduler.yaml")
 _NAME: Final = "target"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """program: prefix of errors. config: configuration file, None for that of the cluster's ConfigMap.
+    """Cluster chosen by flags. program: prefix of errors. config: configuration file, None for the cluster's ConfigMap.
 
     namespace: "" for the context's. request_timeout_s: None for the command's own patience, math.inf for no limit.
     """
@@ -36,7 +36,7 @@ class Target:
 
     @property
     def flags(self) -> dict[str, object]:
-        """The flags that are settings, under their names in the configuration."""
+        """The flags that are settings, by their names in the configuration."""
         return {
             "clientConnection.kubeconfig": self.kubeconfig or None,
             "clientConnection.context": self.context or None,
@@ -48,12 +48,12 @@ def _option(*names: str, says: str, value: str | None = None) -> Any:  # noqa: A
 
 
 def mounted(file: Path = MOUNTED) -> Path | None:
-    """The scheduler's configuration where a command runs in its pod; None elsewhere."""
+    """Return the scheduler's configuration if the command runs in its pod; None elsewhere."""
     return file if file.is_file() else None
 
 
 def _seconds(text: str) -> float | None:
-    """Value of `--request-timeout`: None where unset, infinity for 0. Raises typer.BadParameter."""
+    """Return the value of `--request-timeout`: None if unset, infinity for 0. Raises typer.BadParameter."""
     try:
         return (duration.seconds(text) or math.inf) if text else None
     except ValueError as error:
@@ -132,7 +132,7 @@ def _chosen(
 
 
 def on_cluster(program: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give the command kubectl's connection flags; it gets their values as `target`."""
+    """Add kubectl's connection flags to the command, which gets their values as `target`."""
     shared = inspect.signature(_chosen).parameters
 
     def with_flags(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""`defragment`: which running pods to move, and where to, so that a waiting pod fits; and their eviction when asked.
+"""`defragment`: finds running pods to move, and where to, so that a waiting pod fits; evicts them on request.
 
-`planning` reads an engine and asks it questions; it reverts every change that it tries. `evicting` carries a plan out.
+`planning` reads an engine and runs trials on it; it reverts every change that it tries. `evicting` carries out a plan.
 """

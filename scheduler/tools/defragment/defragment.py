@@ -19,9 +19,10 @@ from scheduler.tools.simulate.played import cluster_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefragmentFlags:
-    """file: of the pod, None for pods as they usually come. cluster: files, () for the cluster of the kubeconfig.
+    """Flags of `defragment`. file: of the pod, None for typical pods. cluster: files, () for the kubeconfig's cluster.
 
-    max_priority: None for that of the pod, or 0 without one. evicts: the moves are made. timeout_s: for each of them.
+    max_priority: None for the priority of the pod, or 0 without one. evicts: whether to make the moves. timeout_s: for
+    each move.
     """
 
     file: Path | None = None

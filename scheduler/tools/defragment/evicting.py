@@ -1,4 +1,4 @@
-"""`defragment apply`: the moves of a plan, one at a time, as long as each has its intended effect.
+"""`defragment apply`: makes the moves of a plan, one at a time, as long as each has its intended effect.
 
     plan ─▶ cordon the cards to be kept free ─▶ evict ─▶ wait: pod deleted, successor bound ─▶ read and plan again
               ▲                                                                                        │
@@ -45,7 +45,7 @@ _MOST_NAMES: Final = 3
 
 
 class Evicting(Annotating, Protocol):
-    """A cluster client that may evict pods, which the scheduler's may not."""
+    """Cluster client that may evict pods, unlike the scheduler's."""
 
     async def evict_pod(self, pod: PodKey) -> None:
         """Evict the pod, as in KubeCluster."""
@@ -64,7 +64,7 @@ class Planner:
         max_priority: int | None,
         namespace: str = "default",
     ) -> None:
-        """pod: None for pods as they usually come. max_priority: None for that of the pod, or 0 without one.
+        """pod: None for typical pods. max_priority: None for the priority of the pod, or 0 without one.
 
         namespace: of a pod that names none.
         """
@@ -76,17 +76,17 @@ class Planner:
 
     @property
     def for_pod(self) -> bool:
-        """Whether room is made for one pod."""
+        """True if the plan makes room for one pod."""
         return self._pod is not None
 
     async def read(self, cluster: Cluster) -> ClusterView:
-        """The cluster as it is now. Raises Unreadable."""
+        """Read the current state of the cluster. Raises Unreadable."""
         of = await cluster_view(cluster, self._configuration)
         of.namespace = self._namespace
         return of
 
     async def plan(self, of: ClusterView, most_moves: int | None = None, stay: Collection[str] = ()) -> MovePlan:
-        """most_moves: None for as many as was asked. stay: as Movable. Raises Unanswerable."""
+        """Make a plan. most_moves: None for the requested number. stay: as in Movable. Raises Unanswerable."""
         most = self._most_moves if most_moves is None else most_moves
         if self._pod is None:
             return plan_for_usual(of.reading, most, self._max_priority or _NO_PRIORITY, stay=stay)
@@ -99,7 +99,7 @@ class Planner:
 
 
 class Rebalancing:
-    """One execution."""
+    """One execution of a plan."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Rebalancing:
         timeout_s: float,
         say: Callable[[str], None],
     ) -> None:
-        """timeout_s: for each move. say: prints progress, a line each."""
+        """timeout_s: for each move. say: prints progress, one line at a time."""
         self._cluster = cluster
         self._planner = planner
         self._timeout_s = timeout_s
@@ -156,9 +156,9 @@ class Rebalancing:
         return True
 
     async def _evicted(self, moved: Moved, of: ClusterView) -> tuple[str, str]:
-        """Evict the pod, and wait for its successor; its uid and node. of: as it was planned. Raises Unanswerable."""
+        """Evict the pod and wait for its successor; return the successor's uid and node. Raises Unanswerable."""
         pod = moved.record.pod
-        # Someone else may evict it before the watch begins: pods of the plan are older than any successor.
+        # Somebody else may evict the pod before the watch begins: pods of the plan are older than any successor.
         earlier = {uid for uid, owner in of.reading.controllers.items() if owner.uid == pod.owner_uid}
         successors = Successors(pod.key.uid, pod.owner_uid, earlier)
         async with contextlib.aclosing(self._following(successors)) as changes:
@@ -173,7 +173,10 @@ class Rebalancing:
                 raise Unanswerable(_without_successor(pod.key, self._timeout_s, successors)) from error
 
     async def _listed(self, pod: PodKey, changes: AsyncGenerator[None, None]) -> None:
-        """Wait for the first list. Raises Unreadable: the pod is not evicted where its successor would not be known."""
+        """Wait for the first list.
+
+        Raises Unreadable: the pod is not evicted if its successor could not be recognized.
+        """
         try:
             async with asyncio.timeout(self._timeout_s):
                 await anext(changes)
@@ -192,7 +195,7 @@ class Rebalancing:
             raise Unreadable(f"whether pod {pod} is evicted is not known: {error.message}") from error
 
     async def _following(self, successors: Successors) -> AsyncGenerator[None, None]:
-        """After each change, once all pods are listed."""
+        """Yield after each change, once all pods are listed."""
         while True:
             try:
                 async with contextlib.aclosing(self._batches()) as batches:
@@ -210,7 +213,7 @@ class Rebalancing:
 
 @contextlib.contextmanager
 def _stopped_by(*signals: signal.Signals) -> Iterator[None]:
-    """A signal interrupts the program, as does closing its terminal: kept cards are released first.
+    """Let signals (also a closed terminal's) interrupt the program, so that kept cards are released first.
 
     Raises SystemExit then, with the shell's code for the signal.
     """
@@ -245,10 +248,10 @@ def _without_successor(pod: PodKey, timeout_s: float, successors: Successors) ->
 
 
 def _elsewhere(plan: MovePlan, of: ClusterView, uid: str) -> str:
-    """Place of the first move's successor, for typical pods; "" if it is as planned.
+    """Return where the first move's successor is, for typical pods; "" if it is where planned.
 
-    The plan's gain depends on it, and fragmentation also drops by other causes. For one pod it does not matter, as long
-    as one move less is needed. uid: of the successor.
+    The gain of the plan depends on it, and fragmentation may also drop for other reasons. When making room for one pod,
+    it does not matter as long as one move less is needed. uid: of the successor.
     """
     if plan.answer.fragmentation is None:
         return ""
@@ -263,7 +266,7 @@ def _elsewhere(plan: MovePlan, of: ClusterView, uid: str) -> str:
 
 
 def _in_vain(before: MovePlan, after: MovePlan) -> str:
-    """Why the last move failed; "" if it succeeded."""
+    """Return why the last move failed; "" if it succeeded."""
     was, now = before.answer.fragmentation, after.answer.fragmentation
     if was is not None and now is not None:
         return "" if now.before < was.before else f"{_progress(after)} {was.before:.1f} were before."
@@ -273,7 +276,7 @@ def _in_vain(before: MovePlan, after: MovePlan) -> str:
 
 
 def _progress(plan: MovePlan) -> str:
-    """A sentence: how it is now."""
+    """Return a sentence about the current state."""
     now = plan.answer.fragmentation
     if now is None:
         return verdict(plan.answer)

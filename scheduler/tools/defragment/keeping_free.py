@@ -2,12 +2,13 @@
 
     want ──▶ cordoned, unless they already were ──▶ release
 
-The written entries are released, by UUID: a card may leave the inventory, and its entry stays. A card that an operator
-also cordons during the moves is released with the others: the annotation does not name the author of a cordon.
+The entries written are released by UUID, because an entry stays even if its card leaves the inventory. A card that an
+operator also cordons during the moves is released with the others, because the annotation does not name the author of a
+cordon.
 
-The pods of one owner while one of them is evicted: which of them is its successor.
-A successor is made because the pod goes, so it did not exist while the pod was still running. The changes of a watch
-come in order; those of a list do not, so of a list without the running pod nothing is concluded.
+`Successors` finds the successor of an evicted pod among the pods of its owner.
+A successor is created because the pod ends, so it did not exist while the pod was still running. Changes of a watch
+arrive in order, but those of a list do not; so a list without the running pod proves nothing.
 """
 
 import asyncio
@@ -30,13 +31,13 @@ from scheduler.tools.explain.cordons import Cordon, cordoned, without
 
 
 class Successors:
-    """Takes the events of a watch of pods, begun before the pod is evicted.
+    """Successors in the events of a watch of pods, begun before the pod is evicted.
 
-    listed: whether all pods that exist are known.
+    listed: whether all existing pods are known.
     """
 
     def __init__(self, uid: str, owner: str, earlier: Collection[str]) -> None:
-        """uid: of the pod that is evicted. owner: its uid. earlier: uids of pods that are not successors."""
+        """uid: of the evicted pod. owner: uid of its owner. earlier: uids of pods that are not successors."""
         self.listed = False
         self._uid = uid
         self._owner = owner
@@ -44,7 +45,7 @@ class Successors:
         self._pods: dict[str, objects.PodObject] = {}
 
     def take(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
-        """The next events, in order."""
+        """Process the next events, in order."""
         for event in batch:
             match event:
                 case Changed(pod) if any(owner.uid == self._owner for owner in pod.metadata.owner_references):
@@ -61,14 +62,14 @@ class Successors:
                 self._earlier.update(self._pods)
 
     def bound(self) -> tuple[str, str] | None:
-        """(uid, node) of the successor, once it is bound and the pod itself is deleted."""
+        """Return (uid, node) of the successor once it is bound and the evicted pod is deleted."""
         if not self.listed or self._uid in self._pods:
             return None
         found = (pod for uid, pod in self._pods.items() if uid not in self._earlier and pod.spec.node_name)
         return next(((pod.metadata.uid, pod.spec.node_name) for pod in found), None)
 
     def waiting(self) -> list[str]:
-        """The names of the owner's pods that have no node, sorted."""
+        """Return the names of the owner's pods that have no node, sorted."""
         return sorted(pod.metadata.name for pod in self._pods.values() if not pod.spec.node_name)
 
     def _is_running(self) -> bool:
@@ -77,18 +78,18 @@ class Successors:
 
 
 class KeptFree:
-    """Cards that are cordoned only for the moves."""
+    """Cards that are cordoned only during the moves."""
 
     def __init__(self, cluster: Annotating, configuration: SchedulerConfiguration, say: Callable[[str], None]) -> None:
-        """No cards. say: prints progress, a line each."""
+        """Start without cards. say: prints progress, one line at a time."""
         self._cluster = cluster
         self._configuration = configuration
         self._say = say
-        # By node, index to entry: entries written, or perhaps written.
+        # By node, index to entry: entries that were written, or may have been.
         self._ours: dict[str, dict[int, str]] = {}
 
     async def want(self, wanted: Mapping[str, frozenset[int]]) -> None:
-        """Cordon exactly these, by node, and release the others if possible. Raises Unanswerable."""
+        """Cordon exactly these cards, by node, and release the others if possible. Raises Unanswerable."""
         for node in sorted(wanted.keys() | self._ours.keys()):
             ours, cards = self._ours.get(node, {}), wanted.get(node, frozenset())
             if ours.keys() - cards:
@@ -98,7 +99,7 @@ class KeptFree:
                 await written(self._cluster, self._configuration, adding, node, list(map(str, more)))
 
     async def release(self) -> None:
-        """Release all of them; failures are reported."""
+        """Release all cards; report failures."""
         for node, cards in sorted(self._ours.items()):
             try:
                 await self._take_away(node, list(cards))
@@ -128,10 +129,10 @@ class KeptFree:
         self._ours[node] = {index: entry for index, entry in ours.items() if index not in indexes}
 
     def _cordoned(self, before: Mapping[int, str], tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
-        """Cordon the cards. Report entries before they are written, and own them regardless of the answer.
+        """Cordon the cards. Reports entries before they are written, and owns them whatever the answer is.
 
-        before: entries that are ours already. Called again after another write to the node, which may have cordoned
-        some.
+        before: entries that are already ours. Called again after another write to the node, which may have cordoned
+        some cards.
         """
         made, told = cordoned(tables, node, cards), self._ours.get(node, {})
         if new := {index: entry for index, entry in made.added.items() if index not in told}:

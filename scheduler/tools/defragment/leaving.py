@@ -1,7 +1,7 @@
-"""Pods that would have to leave a node so that a pod fits there: for each node the fewest, by plain amounts. Pure.
+"""Pods that would have to leave a node so that a pod fits there: the fewest for each node, by plain amounts. Pure.
 
-Nodes are compared by the columns first; then the pods of the most promising ones are examined one at a time, as
-preemption does (`scheduler.plugins.preemption.victims_by_amounts`); but here all pods are equally important.
+First, nodes are compared by the columns. Then the pods of the most promising nodes are examined one at a time, as in
+preemption (`scheduler.plugins.preemption.victims_by_amounts`), except that all pods are equally important.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,14 +26,14 @@ from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 from scheduler.tools.defragment.movable import Movable
 
-# Sets of pods to examine: of all nodes together, and of one node with many.
+# Sets of pods to examine: for all nodes together, and for one node with many.
 MOST_SETS: Final = 256
 _SETS_OF_NODE: Final = 4
-# Besides the best set, others with at most one pod more are tried, up to this size.
+# Besides the best set, others with at most one more pod are tried, up to this size.
 _MOST_LEAVING: Final = 3
 _MOST_COMPARED: Final = 12
 
-# Sets of cards to examine, a third of a millisecond each: of all nodes together, and of one node.
+# Sets of cards to examine, a third of a millisecond each: for all nodes together, and for one node.
 _MOST_SETS_OF_CARDS: Final = 4_096
 _MOST_OF_NODE: Final = 256
 _FEWEST_NODES: Final = 32
@@ -41,7 +41,7 @@ _FEWEST_NODES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Pods that leave a node. units: of GPU memory, that they hold together."""
+    """Pods that leave a node. units: of GPU memory that they hold together."""
 
     node: str
     records: tuple[PodRecord, ...]
@@ -49,7 +49,7 @@ class Leaving:
 
 
 def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int) -> list[Leaving]:
-    """The fewest pods by node and set of cards, for a pod that fits nowhere; the fewest, then the smallest first.
+    """Return the fewest pods for each node and set of cards, for an unschedulable pod; fewest first, then smallest.
 
     most_nodes: number of nodes examined pod by pod.
     """
@@ -67,13 +67,13 @@ def leaving(engine: Engine, movable: Movable, pod: Pod, most_nodes: int) -> list
 
 
 def _sets_of_cards(engine: Engine, pod: Pod) -> int:
-    """How many are compared of a node with as many cards as there are on the widest."""
+    """Return how many sets of cards are compared on the node with the most cards."""
     request = pod.template.gpu_request
     return 1 if request is None else max(1, min(_MOST_OF_NODE, comb(engine.tables.cards.height, request.cards)))
 
 
 def _most_promising(engine: Engine, movable: Movable, pod: Pod, minimum: Int64Array, rows: RowArray) -> RowArray:
-    """Rows where a pod may be moved, those first where fewer would seem to have to leave."""
+    """Return the rows where moving pods may help, starting with those where the fewest pods seem to have to leave."""
     tables = engine.tables
     there = np.zeros(tables.capacity, dtype=np.int64)
     for node, records in movable.nodes.items():
@@ -87,7 +87,7 @@ def _most_promising(engine: Engine, movable: Movable, pod: Pod, minimum: Int64Ar
 
 
 def _on_cards(engine: Engine, pod: Pod, rows: RowArray) -> Int64Array:
-    """int64[rows]: how many pods are on the cards of each that would be emptied; one on several counts often."""
+    """Return int64[rows]: pods on the cards that would be emptied; a pod on several cards counts once for each."""
     request = pod.template.gpu_request
     if request is None:
         return np.zeros(len(rows), dtype=np.int64)
@@ -103,7 +103,7 @@ def _on_cards(engine: Engine, pod: Pod, rows: RowArray) -> Int64Array:
 
 
 def _on_row(engine: Engine, pod: Pod, minimum: Int64Array, row: int, potential: Sequence[PodRecord]) -> list[Leaving]:
-    """The sets of pods of one node, the fewest and smallest first."""
+    """Return the sets of pods of one node, fewest and smallest first."""
     tables = engine.tables
     by_uid = {record.pod.key.uid: record for record in potential}
     alike = sorted(map(_as_important_as_others, potential), key=_size)
@@ -120,7 +120,7 @@ def _on_row(engine: Engine, pod: Pod, minimum: Int64Array, row: int, potential: 
 def _others(
     tables: Tables, pod: Pod, minimum: Int64Array, best: Candidate, potential: Sequence[PodRecord]
 ) -> Iterator[frozenset[str]]:
-    """Other sets for the same cards: pods of one set may find no new place, while others do."""
+    """Yield other sets for the same cards: the pods of one set may find no new node while those of another do."""
     request = pod.template.gpu_request
     if len(best.victims) > _MOST_LEAVING or (request is not None and request.exclusive):
         return
@@ -140,7 +140,7 @@ def _others(
 
 
 def _held(record: PodRecord) -> tuple[int, ...]:
-    """Amounts in the native columns."""
+    """Return the amounts in the native columns."""
     requests = record.pod.template.requests
     return (*(requests.get(name, 0) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)), 1)
 
@@ -154,7 +154,7 @@ def _largest(records: Sequence[PodRecord]) -> Sequence[PodRecord]:
 
 
 def _as_important_as_others(record: PodRecord) -> PodRecord:
-    """The record with equal importance, so that the fewest pods are chosen."""
+    """Return the record with equal importance, so that the fewest pods are chosen."""
     pod = replace(record.pod, priority=0, started="")
     return PodRecord(
         pod=pod,
@@ -167,7 +167,7 @@ def _as_important_as_others(record: PodRecord) -> PodRecord:
 
 
 def _size(record: PodRecord) -> tuple[int, int]:
-    """The smaller one comes back first, so that few large ones stay out."""
+    """Return a sort key: smaller pods come back first, so that few large ones stay out."""
     template = record.pod.template
     return template.gpu_units, template.requests.get(CPU, 0)
 

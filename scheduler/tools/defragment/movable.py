@@ -1,8 +1,10 @@
-"""Pods that may be moved: their controllers recreate them elsewhere, and nothing protects them. Pure.
+"""Pods that may be moved, and the order of their moves. Pure.
 
-An order for moves that are made one at a time, given only that all of them fit in the end.
-A move can be made as soon as its place is free. Making it only frees more, and no other move needs its place. So any
-possible move is made, and if none is possible, there is no order.
+A pod may be moved if its controller recreates it elsewhere and nothing protects it.
+
+The order is for moves that are made one at a time, given only that all of them fit in the end. A move can be made as
+soon as its destination is free. Making it only frees more, and no other move needs its destination. So any possible
+move is made, and if none is possible, there is no order.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -32,9 +34,9 @@ class Movable:
     def __init__(
         self, engine: Engine, owners: Mapping[str, OwnerReference], max_priority: int, stay: Collection[str] = ()
     ) -> None:
-        """owners: by uid, the controller of each pod that has one. max_priority: of a moved pod.
+        """owners: controllers by pod uid, for pods that have one. max_priority: of a moved pod.
 
-        stay: uids of pods not to move, because they were just moved.
+        stay: uids of pods that must not be moved, because they were just moved.
         """
         self._engine = engine
         self._owners = owners
@@ -47,19 +49,19 @@ class Movable:
 
     @property
     def nodes(self) -> Mapping[str, Collection[PodRecord]]:
-        """By node, if it has any."""
+        """The movable pods by node."""
         return self._on
 
     def on(self, node: str) -> list[PodRecord]:
-        """Movable pods of one node."""
+        """Return the movable pods of one node."""
         return [record for record in self._on.get(node, ()) if not record.lifted]
 
     def together(self, records: Iterable[PodRecord]) -> bool:
-        """Whether disruption budgets allow evicting all of them, one at a time."""
+        """Return whether disruption budgets allow evicting all of them, one at a time."""
         return self._engine.tables.budgets.let_go(records)
 
     def owner(self, record: PodRecord) -> OwnerReference:
-        """The controller of a pod that may be moved."""
+        """Return the controller of a pod that may be moved."""
         return self._owners[record.pod.key.uid]
 
     def _may_be_moved(self, record: PodRecord) -> bool:
@@ -77,7 +79,7 @@ class Movable:
 
 
 def successor(pod: Pod) -> Pod:
-    """The controller's replacement for an evicted pod: the same, without a node."""
+    """Return the controller's replacement for an evicted pod: the same pod without a node."""
     key = PodKey(pod.key.namespace, pod.key.name, f"{pod.key.uid}-successor")
     annotations = {name: text for name, text in pod.annotations.items() if name not in names.ALLOCATION_KEYS}
     return replace(pod, key=key, annotations=annotations, node_name="", phase="Pending", started="", nominated_node="")
@@ -85,7 +87,10 @@ def successor(pod: Pod) -> Pod:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """record: the leaving pod. cards: its current ones, index to units. moving: its successor. place: the next one."""
+    """A move. record: the leaving pod. cards: its current cards, index to units. moving: its successor.
+
+    place: destination.
+    """
 
     record: PodRecord
     cards: Mapping[int, int]
@@ -94,7 +99,7 @@ class Moved:
 
 
 def in_turn(engine: Engine, placing: Placing, moves: Sequence[Moved]) -> list[Moved] | None:
-    """The moves in such an order; None without one. The tables are restored."""
+    """Return the moves in a possible order; None if there is none. The tables are restored."""
     mark, waiting, ordered = placing.mark, list(moves), list[Moved]()
     try:
         while waiting:
@@ -109,7 +114,7 @@ def in_turn(engine: Engine, placing: Placing, moves: Sequence[Moved]) -> list[Mo
 
 
 def _made(engine: Engine, placing: Placing, one: Moved) -> bool:
-    """Whether the move can be made now; then it is."""
+    """Make the move if it is possible now. Returns whether it was."""
     mark = placing.mark
     placing.leave_out(one.record)
     if placing.fits(one.moving, one.place.node) and _has_room(engine, one):
@@ -120,7 +125,7 @@ def _made(engine: Engine, placing: Placing, one: Moved) -> bool:
 
 
 def _has_room(engine: Engine, one: Moved) -> bool:
-    """Whether the very cards are free, where the node has room for the pod on some."""
+    """Return whether exactly these cards are free, if the node has room for the pod at all."""
     tables = engine.tables
     row, stored = tables.row_of[one.place.node], tables.cards.stored
     slot_of = {slot.card.index: number for number, slot in enumerate(tables.cards.slots[row])}
@@ -134,10 +139,10 @@ def _has_room(engine: Engine, one: Moved) -> bool:
 
 
 def kept_free(place: NodeAndCards | None, moves: Sequence[Move]) -> Mapping[str, frozenset[int]]:
-    """By node, the indexes of cards to keep free until the first move is done.
+    """Return by node the indexes of cards to keep free until the first move is done.
 
-    place: of the pod to make room for; its cards are kept free, and those of every later move to a node that an earlier
-    one leaves. Those of the first one are not: the pod may leave room on its own cards.
+    place: destination of the pod to make room for. Its cards are kept free, and also those of every later move to a
+    node that an earlier move leaves. Those of the first move are not, because the pod may leave room on its own cards.
     """
     kept: dict[str, set[int]] = {}
     if place is not None:

@@ -1,17 +1,17 @@
-"""The plan of `defragment`: for one pod, or for pods as they usually come. Pure.
+"""Plan of `defragment`, for one pod or for typical pods. Pure.
 
-The fewest moves that make room for one pod.
+For one pod, the plan has the fewest moves that make room for it:
 
     for each node, pods that would have to leave ──▶ the pod is put there ──▶ each of those is placed elsewhere
          (the fewest first, `leaving`)             so that its room is kept     by the profile's filters and scores
 
-If one of them finds no place, others may leave for it: a chain of at most `_LONGEST_CHAIN` moves. The work is bounded:
-in the number of nodes examined pod by pod, of sets of pods, and of placements (MOST_TRIES). So a plan may not be the
-shortest, and an existing one may not be found.
+If one of these pods finds no node, others may leave for it: a chain of at most `_LONGEST_CHAIN` moves. The number of
+nodes examined pod by pod, of sets of pods, and of placements (MOST_TRIES) is limited. So the plan may not be the
+shortest, and may be missed.
 
-Moves that lower the cluster's fragmentation, one at a time: always the best of those compared.
-Compared are pods of the nodes with most memory that typical pods cannot use. For a move, only two nodes are measured
-again: the pod's node, and the one where the profile would place it.
+For typical pods, the plan has moves that lower the cluster's fragmentation, one at a time, each the best of those
+compared. The compared pods are on the nodes with the most memory that typical pods cannot use. For a move, only two
+nodes are measured again: the pod's node, and the node where the profile would place it.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -41,21 +41,21 @@ from scheduler.tools.explain.reading import ClusterSnapshot
 MOST_NODES: Final = 512
 MOST_TRIES: Final = 4_000
 _LONGEST_CHAIN: Final = 2
-# For a pod that finds no place while it is moved.
+# For a pod that finds no node while it is moved.
 _NODES_OF_CHAIN: Final = 16
 _SETS_OF_CHAIN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RoomFound:
-    """place: of the pod. moves: in an order in which they can be made, one at a time."""
+    """Room for a pod. place: of the pod. moves: in an order in which they can be made, one at a time."""
 
     place: Placement
     moves: tuple[Moved, ...]
 
 
 def room_for(engine: Engine, movable: Movable, pod: Pod, most_moves: int) -> RoomFound | None:
-    """Place of the pod after at most `most_moves` moves, with as few as possible; None if none is found.
+    """Find room for the pod after at most `most_moves` moves, with as few as possible; None if there is none.
 
     The pod currently fits nowhere, or fits without a move.
     """
@@ -77,19 +77,19 @@ class _Search:
         self._most = most_moves
         self._tries = 0
         self._one_by_one = False
-        self._leaving: set[str] = set()  # uids of leaving pods with a place, or a search for one
+        self._leaving: set[str] = set()  # uids of leaving pods that have found room or are being placed
         self._moves: list[Moved] = []
 
     def try_all(self, pod: Pod, chain: int) -> None:
-        """Try every set of pods that may leave and lead to fewer moves. chain: see `_LONGEST_CHAIN`."""
+        """Try every set of leaving pods that may lead to fewer moves. chain: see `_LONGEST_CHAIN`."""
         for found in leaving(self._engine, self._movable, pod, MOST_NODES)[:MOST_SETS]:
-            # A chain has at least one move more than leaving pods.
+            # A chain has at least one more move than leaving pods.
             if len(found.records) + bool(chain) > self._most or self._tries >= MOST_TRIES:
                 return
             self._try(pod, found, chain)
 
     def _try(self, pod: Pod, found: Leaving, chain: int) -> None:
-        """First all leave before one is placed; then they leave one at a time, which no order can spoil."""
+        """Try a set: first, all its pods leave before one is placed; then one at a time, which always has an order."""
         for self._one_by_one in (False, True) if chain or len(found.records) > 1 else (False,):
             place = self._with_room(pod, found, chain)
             moves = list(self._moves)
@@ -104,7 +104,7 @@ class _Search:
                 return
 
     def _with_room(self, pod: Pod, found: Leaving, chain: int) -> Placement | None:
-        """The leaving pods are elsewhere, and the pod is placed; None: everything is restored."""
+        """Place the pod with the leaving pods elsewhere. None if that fails; everything is then restored."""
         mark, moved = self._placing.mark, len(self._moves)
         uids = {record.pod.key.uid for record in found.records}
         if uids & self._leaving:
@@ -130,7 +130,7 @@ class _Search:
         return place
 
     def _settle(self, record: PodRecord, cards: dict[int, int], chain: int) -> bool:
-        """Whether the leaving pod found a place. cards: its previous ones."""
+        """Find a new node for the leaving pod. Returns whether there is one. cards: its previous cards."""
         moving = successor(record.pod)
         if not record.lifted:
             self._placing.leave_out(record)
@@ -144,7 +144,7 @@ class _Search:
         return self._movable.together(moved.record for moved in self._moves)
 
     def _chained(self, record: PodRecord, moving: Pod, chain: int) -> Placement | None:
-        """Others leave for the pod, which is left out."""
+        """Let other pods leave for this pod, which is left out."""
         sets = leaving(self._engine, self._movable, moving, _NODES_OF_CHAIN)[:_SETS_OF_CHAIN]
         mark = self._placing.mark
         for found in sets:
@@ -167,19 +167,22 @@ class _Search:
 
 
 def _hardest_first(records: Sequence[PodRecord]) -> list[PodRecord]:
-    """The largest request first: it has the fewest places."""
+    """Sort by largest request first, because it fits in the fewest places."""
     return sorted(records, key=attrgetter("pod.template.gpu_units"), reverse=True)
 
 
 _NODES_COMPARED: Final = 32
 _PODS_OF_NODE: Final = 8
-# Units of memory: a smaller gain is not worth a restart of the pod.
+# Units of memory: a smaller gain is not worth restarting the pod.
 _LEAST_GAIN_UNITS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """before, after: of the whole cluster. gains: units that each move makes useful, in the order of the moves."""
+    """Lower fragmentation. before, after: of the whole cluster.
+
+    gains: units that each move makes useful, in the order of the moves.
+    """
 
     before: Fragmentation
     after: Fragmentation
@@ -188,7 +191,7 @@ class Lowered:
 
 
 def lowered(engine: Engine, movable: Movable, most_moves: int) -> Lowered:
-    """At most `most_moves` moves, each lowering the fragmentation by at least one unit of memory."""
+    """Find at most `most_moves` moves, each of which lowers fragmentation by at least one unit of memory."""
     tables = engine.tables
     workload = tables.target.usual()
     before, moves = measured(tables, workload).total(), list[Moved]()
@@ -210,7 +213,7 @@ def lowered(engine: Engine, movable: Movable, most_moves: int) -> Lowered:
 
 
 def _candidates(engine: Engine, movable: Movable, workload: PodMix) -> Iterator[PodRecord]:
-    """Pods with GPU memory of the nodes with most that is unusable, the largest of each."""
+    """Yield the largest pods with GPU memory of each node, from nodes with the most unusable memory."""
     tables = engine.tables
     unusable = measured(tables, workload).unusable
     rows = [tables.row_of[node] for node in movable.nodes]
@@ -220,7 +223,7 @@ def _candidates(engine: Engine, movable: Movable, workload: PodMix) -> Iterator[
 
 
 def _gain(engine: Engine, placing: Placing, workload: PodMix, record: PodRecord) -> float:
-    """Units that become usable by the move; 0 without another place."""
+    """Return the units that become usable by the move; 0 without another place."""
     tables = engine.tables
     mark, source = placing.mark, tables.row_of[record.node]
     without = _unusable(engine, workload, [source])
@@ -235,7 +238,7 @@ def _gain(engine: Engine, placing: Placing, workload: PodMix, record: PodRecord)
 
 
 def _made(engine: Engine, placing: Placing, record: PodRecord) -> Moved | None:
-    """The move, made; None where the pod would go where it is, or nowhere: nothing is changed then."""
+    """Make the move. None if the pod would go where it is, or nowhere; nothing is changed then."""
     mark, cards, moving = placing.mark, cards_of(engine.tables, record), successor(record.pod)
     placing.leave_out(record)
     place = placing.place(moving)
@@ -259,7 +262,7 @@ _UNREAD: Final = "The PodDisruptionBudgets cannot be read: the API server may re
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """answer: the printed plan. moves: its moves, with their records."""
+    """Plan with records. answer: the printed plan. moves: its moves, with their records."""
 
     answer: Defragmentation
     moves: tuple[Moved, ...]
@@ -276,11 +279,11 @@ def plan_for(
 ) -> MovePlan:
     """Plan to make room for a pod that does not exist yet, or waits.
 
-    most_moves: >= 1. max_priority: of a moved pod, None for that of the pod. words: earlier sentences. stay: as
-    Movable.
+    most_moves: >= 1. max_priority: of a moved pod, None for the priority of the pod. words: earlier sentences. stay:
+    as in Movable.
     """
     if reading.engine.tables.record(pod.key.uid) is not None:
-        # If it was read with a node, the query is about another one like it.
+        # If it was read with a node, the query is about another pod like it.
         pod = successor(pod)
     highest = pod.priority if max_priority is None else max_priority
     movable = Movable(reading.engine, reading.controllers, highest, stay)
@@ -303,9 +306,9 @@ def plan_for(
 
 
 def bound_already(reading: ClusterSnapshot, pod: Pod) -> MovePlan | None:
-    """A plan without moves, for a pod that has its place already; None otherwise, or if it is terminating.
+    """Return a plan without moves for a pod that already has a node; None otherwise, or if the pod is terminating.
 
-    Known by namespace and name: it may have been created after its manifest was written.
+    The pod is identified by namespace and name: it may have been created after its manifest was written.
     """
     tables, key = reading.engine.tables, pod.key
     for record in tables.records():
@@ -326,7 +329,7 @@ def bound_already(reading: ClusterSnapshot, pod: Pod) -> MovePlan | None:
 def plan_for_usual(
     reading: ClusterSnapshot, most_moves: int, max_priority: int = 0, *, stay: Collection[str] = ()
 ) -> MovePlan:
-    """Plan to lower fragmentation for the usual requests. most_moves, max_priority, stay: as `plan_for`."""
+    """Plan to lower fragmentation for the usual requests. most_moves, max_priority, stay: as in `plan_for`."""
     movable = Movable(reading.engine, reading.controllers, max_priority, stay)
     found = lowered(reading.engine, movable, most_moves)
     told = zip(found.moves, found.gains, strict=True)
@@ -347,7 +350,7 @@ def _of_its_node(reading: ClusterSnapshot, pod: Pod) -> Iterator[str]:
 
 
 def _of_waiting(reading: ClusterSnapshot, pod: Pod) -> Iterator[str]:
-    """Sentences about other waiting pods; the pod itself may wait under another uid than its manifest has."""
+    """Yield sentences about other waiting pods. The pod itself may wait under a uid that its manifest lacks."""
     itself = (pod.key.namespace, pod.key.name)
     if waiting := sum((one.pod.key.namespace, one.pod.key.name) != itself for one in reading.engine.queue):
         some = "other pod is" if waiting == 1 else "other pods are"
@@ -379,7 +382,7 @@ def _named(owner: OwnerReference) -> str:
 
 
 def _purpose(pod: Pod, moved: Moved, later: Sequence[Moved]) -> str:
-    """The pod that needs the room: one that moves to the node later, or the pod itself."""
+    """Return the pod that needs the room: one that moves to the node later, or the pod itself."""
     for other in later:
         if other.place.node == moved.record.node and other.record.node != moved.record.node:
             return f"room for {other.record.pod.key}"

@@ -1,7 +1,6 @@
-"""The plan of `defragment` as JSON and as lines for a terminal. Pure.
+"""Plan of `defragment` as JSON and as lines for a terminal. Pure.
 
-Answers of `defragment`, in the form of its JSON.
-The shape is documented in docs/defragment.md; fields may be added, but never removed or changed in meaning.
+docs/defragment.md documents the shape of the JSON. Fields may be added, but never removed or changed in meaning.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,9 +11,9 @@ from scheduler.tools.explain.tones import Line, Tone
 
 
 class Move(Answer, frozen=True):
-    """An evicted pod, and the place of its successor. pod, owner: `namespace/name` and `kind name`.
+    """An eviction, and the destination of the successor. pod, owner: `namespace/name` and `kind name`.
 
-    why: purpose of the move. gain_units: memory that typical pods can use only after the move; 0.0 for moves for one
+    why: purpose of the move. gain_units: memory that typical pods can use only after the move; 0.0 in a plan for one
     pod.
     """
 
@@ -27,7 +26,7 @@ class Move(Answer, frozen=True):
 
 
 class FragmentedUnits(Answer, frozen=True):
-    """Fragmentation of the cluster, in memory units. free: of allocatable cards. before, after: unusable part of it."""
+    """Fragmentation of the cluster, in memory units. free: of allocatable cards. before, after: the unusable part."""
 
     free: float
     before: float
@@ -35,9 +34,9 @@ class FragmentedUnits(Answer, frozen=True):
 
 
 class Defragmentation(Answer, frozen=True):
-    """A plan. pod: the one to make room for, "" for typical pods. place: of the pod after the moves, or None.
+    """A plan. pod: the pod to make room for, "" for typical pods. place: of the pod after the moves, or None.
 
-    moves: in their order. words: facts, in sentences. fragmentation: None for moves for one pod.
+    moves: in order. words: facts, in sentences. fragmentation: None in a plan for one pod.
     """
 
     pod: str
@@ -49,12 +48,15 @@ class Defragmentation(Answer, frozen=True):
 
     @property
     def found(self) -> bool:
-        """Whether the plan succeeds: there is room for the pod. Irreducible fragmentation is not a failure."""
+        """True if the plan succeeds: there is room for the pod.
+
+        Fragmentation that cannot be reduced is not a failure.
+        """
         return self.place is not None or self.fragmentation is not None
 
 
 def lines(answer: Defragmentation) -> Iterator[Line]:
-    """The verdict, the moves as a table, and further sentences."""
+    """Yield the verdict, the moves as a table, and further sentences."""
     yield Line(verdict(answer), Tone.PLAIN if answer.found else Tone.WARNING)
     for words in answer.words:
         yield Line(words)
@@ -67,7 +69,7 @@ def lines(answer: Defragmentation) -> Iterator[Line]:
 
 
 def verdict(answer: Defragmentation) -> str:
-    """A sentence about the effect of the moves."""
+    """Return a sentence about the effect of the moves."""
     count = _moves(len(answer.moves))
     if answer.fragmentation is not None:
         of = answer.fragmentation
@@ -86,7 +88,7 @@ def verdict(answer: Defragmentation) -> str:
 
 
 def where_of(node: str, cards: Mapping[int, int]) -> str:
-    """`node n1, card 0 (8)`, or the node alone."""
+    """Return text such as `node n1, card 0 (8)`, or only the node."""
     return f"node {node}, card {_cards(cards)}" if cards else f"node {node}"
 
 
@@ -100,7 +102,7 @@ def _row(number: int, move: Move) -> tuple[str, ...]:
 
 
 def _cards(cards: Mapping[int, int]) -> str:
-    """`0 (8), 1 (8)`; where each has as much, `0-7 (8 each)`."""
+    """Return text such as `0 (8), 1 (8)`, or `0-7 (8 each)` if all are equal."""
     indexes = sorted(cards)
     if len(indexes) > 1 and len(set(cards.values())) == 1:
         joined = indexes == list(range(indexes[0], indexes[-1] + 1))

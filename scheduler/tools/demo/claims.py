@@ -1,6 +1,6 @@
 """Claims of the demo. Each sentence is checked against the cluster before it is printed.
 
-The pods are those of scheduler/tools/demo/demo.yaml.
+The pods are those in scheduler/tools/demo/demo.yaml.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from scheduler.testing.cluster.checker import ClusterChecker, ObservedBinding, U
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A sentence, and whether it is true. It contains the facts found, so that a false one shows the error."""
+    """A sentence, and whether it is true. It contains the observed facts, so that a false sentence shows the error."""
 
     sentence: str
     holds: bool
@@ -20,10 +20,10 @@ class Assertion:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Input of the claims.
+    """Evidence for the claims.
 
     checker: the API server's state, write by write. ledger: of the scheduler's own tables, at the end. waiting: pod
-    name -> the scheduler's last message, of pods that wait at the end.
+    name -> the scheduler's last message, for pods that wait at the end.
     """
 
     checker: ClusterChecker
@@ -32,7 +32,7 @@ class Evidence:
 
 
 def claims(evidence: Evidence) -> list[Assertion]:
-    """Everything that one round of the demo shows, in order."""
+    """Return everything that one round of the demo shows, in order."""
     checker = evidence.checker
     return [
         _binpack(checker),
@@ -81,7 +81,7 @@ def _alone(checker: ClusterChecker) -> Assertion:
 
 
 def _woken(checker: ClusterChecker) -> Assertion:
-    """`serve-2` gets a node when a notebook has finished."""
+    """Check that `serve-2` gets a node when a notebook has finished."""
     bound = _last(checker, "serve-2")
     freed = [(at_s, name) for name, at_s in checker.ended if at_s < bound.at_s]
     at_s, name = max(freed, default=(bound.at_s, "nothing"))
@@ -147,7 +147,7 @@ def _throughout(evidence: Evidence) -> Iterator[Assertion]:
 
 
 def _last(checker: ClusterChecker, pod: str) -> ObservedBinding:
-    """The latest binding of the pod; nowhere when there was none."""
+    """Return the latest binding of the pod; an empty one if there was none."""
     found = checker.bindings_of(pod)
     return found[-1] if found else ObservedBinding(pod, "", (), float("-inf"))
 

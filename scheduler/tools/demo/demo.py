@@ -1,10 +1,10 @@
-"""`gpushare-scheduler demo`: the real scheduler on a cluster in memory, to watch.
+"""`gpushare-scheduler demo`: shows the real scheduler on a cluster in memory.
 
     player ───▶ World ─watch─▶ SchedulerService ─bind─▶ World ─▶ checker
        ▲                                                           │
        └────────────── started pods ◀──────────────────────────────┘
 
-The demo's clock stops while the scheduler works, so that every speed gives the same result.
+The demo's clock stops while the scheduler works, so every speed gives the same result.
 """
 
 import asyncio
@@ -51,12 +51,12 @@ _LATENCY_S: Final = 0.01  # of the API server
 _TICK_S: Final = 0.01
 _FRAME_S: Final = 1 / 12
 _QUICKEST_TICK_S: Final = 0.001
-_QUIET_TICKS: Final = 2  # after these, the pods that the last event woke are decided too
+_QUIET_TICKS: Final = 2  # after this time, the pods that the last event woke have been decided, too
 _LINES_KEPT: Final = 100
 _AT_REST: Final = frozenset({PodState.UNSCHEDULABLE, PodState.BACKING_OFF, PodState.GATED})
 _PATIENCE_S: Final = 10.0
 _LOOPBACK: Final = "127.0.0.1"
-_INTERRUPTED: Final = 130  # a shell's code for SIGINT
+_INTERRUPTED: Final = 130  # exit code of a shell for SIGINT
 _OPTIONS: Final = ServiceOptions(
     controller=names.SCHEDULER_NAME,
     instance="demo",
@@ -69,11 +69,11 @@ _OPTIONS: Final = ServiceOptions(
 
 
 def demo(out: TextIO, *, speed: float, loops: bool, serve: int | None = None) -> int:
-    """Show it on `out`: a picture on a terminal, otherwise a line per event.
+    """Show the demo on `out`: as a picture on a terminal, otherwise as one line per event.
 
-    speed: seconds of the demo per real second. loops: start over at the end, until interrupted.
-    serve: loopback port of a web page, 0 for any free one; then it stays after the end.
-    Returns the exit code: 1 when a claim of the demo is false.
+    speed: seconds of the demo per real second. loops: start over at the end, until interrupted. serve: loopback port of
+    a web page, 0 for any free port; the page then stays available after the end. Returns the exit code: 1 if a claim of
+    the demo is false.
     """
     cluster = read(Path(__file__).with_name("demo.yaml"))
     resources = ResourceNames()
@@ -84,7 +84,7 @@ def demo(out: TextIO, *, speed: float, loops: bool, serve: int | None = None) ->
 
 
 class _Demo:
-    """One cluster and one scheduler; `run` once."""
+    """One cluster and one scheduler; call `run` once."""
 
     def __init__(self, steps: list[Step], resources: ResourceNames, out: TextIO, speed: float) -> None:
         # A second of the demo may be shorter than the minimum back-off.
@@ -122,7 +122,7 @@ class _Demo:
         self._address = ""
 
     async def run(self, *, loops: bool, serve: int | None) -> int:
-        """The exit code."""
+        """Run the demo. Returns the exit code."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._stop.set)
         shown: list[Assertion] = []
@@ -146,7 +146,7 @@ class _Demo:
 
     @contextlib.asynccontextmanager
     async def _page(self, port: int | None) -> AsyncIterator[None]:
-        """Raises StartupError when the port cannot be listened on."""
+        """Serve the page. Raises StartupError if the port cannot be listened on."""
         if port is None:
             yield
             return
@@ -172,7 +172,7 @@ class _Demo:
             await page.close()
 
     async def _play(self, *, loops: bool) -> list[Assertion]:
-        """Round after round; the claims of the last complete one."""
+        """Play round after round. Returns the claims of the last complete round."""
         shown: list[Assertion] = []
         while await self._play_round():
             shown = claims(Evidence(self._checker, of_tables(self._engine.tables), self._log.waiting))
@@ -184,7 +184,7 @@ class _Demo:
         return shown
 
     async def _play_round(self) -> bool:
-        """False when it was interrupted."""
+        """Play one round. Returns False if it was interrupted."""
         while (due_s := self._player.next_s) is not None:
             await self._pass_time_until(self._round_began_s + due_s)
             if self._stop.is_set():
@@ -202,7 +202,7 @@ class _Demo:
             self._now_s = min(due_s, from_s + (time.monotonic() - began_s) * self._speed)
 
     async def _settle(self) -> bool:
-        """Wait until the scheduler has seen everything and decided everything; False when that takes too long."""
+        """Wait until the scheduler has seen and decided everything. Returns False if that takes too long."""
         quiet, began_s = 0, time.monotonic()
         while quiet < _QUIET_TICKS and not self._stop.is_set():
             await asyncio.sleep(max(_QUICKEST_TICK_S, _TICK_S / self._speed))
@@ -271,7 +271,7 @@ class _Demo:
 
 @contextlib.contextmanager
 def _no_log_lines() -> Iterator[None]:
-    """Log lines would tear the picture, and repeat it."""
+    """Suppress log lines, which would garble the picture and repeat its content."""
     before = structlog.get_config()
     structlog.configure(processors=[_drop], cache_logger_on_first_use=False)
     try:

@@ -1,4 +1,4 @@
-"""The log of a demo: the scheduler's decisions, and other changes of the cluster."""
+"""Log of a demo: the scheduler's decisions, and other changes of the cluster."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class LogTone(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """at_s: seconds of the demo."""
+    """Line of the log. at_s: seconds of the demo."""
 
     at_s: float
     tone: LogTone
@@ -30,7 +30,7 @@ class LogLine:
 
 
 class DemoLog(ServiceObserver):
-    """Observes the service and logs the demo. waiting: pod name -> why, for pods that do not fit so far."""
+    """Observer of the service that logs the demo. waiting: pod name -> message, for pods that do not fit so far."""
 
     def __init__(self, metrics: Metrics, now_s: Callable[[], float], tell: Callable[[LogLine], None]) -> None:
         """now_s: seconds of the demo. tell: called with each line."""
@@ -41,7 +41,7 @@ class DemoLog(ServiceObserver):
         self._tell = tell
 
     def happened(self, text: str) -> None:
-        """The cluster did something on its own."""
+        """Log a change that the cluster made by itself."""
         self._say(LogTone.CLUSTER, text)
 
     def decided(self, decision: Decision, took_s: float) -> None:

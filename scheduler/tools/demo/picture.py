@@ -1,4 +1,4 @@
-"""The picture of the demo, and the screen: cards with a block for each pod, waiting pods, the last decisions."""
+"""Picture of the demo and its screen: cards with a block for each pod, waiting pods, the last decisions."""
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ _COLOURS: Final = (
 )  # fmt: skip
 _TONES: Final = {LogTone.BOUND: "green", LogTone.WAITS: "yellow", LogTone.CLUSTER: "cyan"}
 _SIDE_BY_SIDE: Final = 130  # columns from which the lists fit next to the cards
-_LISTS: Final = 50  # columns that they then have at least
+_LISTS: Final = 50  # minimum columns of the lists in that case
 _FEWEST_LINES: Final = 4  # minimum lines of decisions
 _LONGEST_BAR: Final = 60
 _BESIDE_THE_BAR: Final = 44  # columns of names, numbers and health
@@ -40,13 +40,13 @@ class Scene:
 
 
 class Painter:
-    """Draws; each pod keeps its colour."""
+    """Draws the picture; each pod keeps its color."""
 
     def __init__(self) -> None:
         self._colour_of: dict[str, str] = {}
 
     def whole(self, scene: Scene, width: int, height: int) -> RenderableType:
-        """Everything, in `width` columns and at most `height` lines."""
+        """Draw everything, in `width` columns and at most `height` lines."""
         title = Text(scene.title, style="bold", no_wrap=True, overflow="ellipsis")
         if width >= _SIDE_BY_SIDE:
             of_cards = min(_LONGEST_BAR + _BESIDE_THE_BAR, width - _LISTS - 2)
@@ -60,7 +60,7 @@ class Painter:
         return Group(title, Text(), self.cards(scene.tables, width), Text(), _lists(scene, width, left))
 
     def cards(self, tables: Tables, width: int) -> Table:
-        """One row a card, by node and index."""
+        """Draw one row for each card, by node and index."""
         bar = max(10, min(_LONGEST_BAR, width - _BESIDE_THE_BAR))
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
         for title in ("NODE", "CARD", "PODS", "USED", "HEALTH"):
@@ -81,7 +81,7 @@ class Painter:
         return table
 
     def _bar(self, blocks: Iterable[tuple[str, int]], units: int, width: int, *, unhealthy: bool) -> Text:
-        """Each pod as long as its share of the card; free memory as dots."""
+        """Draw each pod as long as its share of the card, and free memory as dots."""
         bar, taken = Text(no_wrap=True), 0
         for pod, own in blocks:
             begin = min(width, round(taken * width / max(units, 1)))
@@ -97,13 +97,13 @@ class Painter:
 
 
 def cards_height(tables: Tables) -> int:
-    """Lines that the cards take."""
+    """Return the number of lines that the cards take."""
     cards = tables.cards
     return 1 + sum(len(cards.slots[row]) + len(cards.lost_cards(row)) for row in tables.row_of.values())
 
 
 def _blocks(tables: Tables, node: str) -> dict[int, list[tuple[str, int]]]:
-    """Slot -> (pod, units) of each pod on it; a pod with an unknown card is on all of them."""
+    """Map slots to (pod, units) for each pod there; a pod with an unknown card is on all of them."""
     blocks: dict[int, list[tuple[str, int]]] = {}
     for record in tables.records():
         if record.node != node or record.held is None:
@@ -114,7 +114,7 @@ def _blocks(tables: Tables, node: str) -> dict[int, list[tuple[str, int]]]:
 
 
 def _lost_blocks(tables: Tables, node: str) -> dict[str, list[tuple[str, int]]]:
-    """UUID -> (pod, units) of each pod on a card that the node does not announce."""
+    """Map UUIDs to (pod, units) for each pod on a card that the node does not announce."""
     blocks: dict[str, list[tuple[str, int]]] = {}
     for record in tables.records():
         if record.node == node and record.held is not None:
@@ -124,12 +124,12 @@ def _lost_blocks(tables: Tables, node: str) -> dict[str, list[tuple[str, int]]]:
 
 
 def _block(pod: str, cells: int) -> str:
-    """The pod's name, cut to its width, with an edge before the next block."""
+    """Return the pod's name, cut to its width, with an edge before the next block."""
     return pod[: cells - 1].ljust(cells - 1) + "▕" if cells > 0 else ""
 
 
 def _short(model: str) -> str:
-    """`NVIDIA-A100-SXM4-80GB` -> `A100`, `Tesla-T4` -> `T4`."""
+    """Shorten a model: `NVIDIA-A100-SXM4-80GB` -> `A100`, `Tesla-T4` -> `T4`."""
     parts = model.split("-")
     return parts[1] if len(parts) > 1 else model
 
@@ -150,7 +150,7 @@ def _lists(scene: Scene, width: int, height: int) -> Group:
 
 
 def _waiting_lines(waiting: Mapping[str, str], width: int, at_most: int) -> list[Text]:
-    """One entry after the other, wrapped, as many as there are lines for."""
+    """Return one wrapped entry after another, as many as fit into the lines."""
     console, lines = Console(width=width), list[Text]()
     for pod, why in waiting.items():
         reason = why.partition(" nodes are available: ")[2] or why
@@ -172,27 +172,27 @@ def _decision(line: LogLine) -> Text:
 
 _PIPED_WIDTH: Final = 110
 _HEADING: Final = "What this showed, each line checked:"
-_ECHO: Final = 3  # columns left free for the ^C that a terminal echoes: a line that wraps would tear the picture
+_ECHO: Final = 3  # columns left free for the ^C that a terminal echoes: a line that wraps would garble the picture
 
 
 class Screen(Protocol):
     """Display of the demo."""
 
     def opened(self) -> contextlib.AbstractContextManager[object]:
-        """Shown while this is entered."""
+        """Show the display while this context is entered."""
 
     def tell(self, line: LogLine) -> None:
-        """Something has happened."""
+        """Show a line about something that has happened."""
 
     def draw(self, scene: Scene) -> None:
-        """The state now."""
+        """Draw the current state."""
 
     def close(self, scene: Scene, shown: Sequence[Assertion]) -> None:
-        """The end: the final state of the cards, and the claims."""
+        """Show the final state of the cards, and the claims."""
 
 
 def screen(out: TextIO) -> Screen:
-    """The display for `out`."""
+    """Return the display for `out`."""
     console = Console(out)
     return _Picture(console) if console.is_terminal and not console.is_dumb_terminal else _Lines(out)
 
@@ -207,7 +207,7 @@ class _Picture:
         return self._live
 
     def tell(self, line: LogLine) -> None:
-        """No effect: the picture shows the last lines."""
+        """Do nothing: the picture shows the last lines."""
 
     def draw(self, scene: Scene) -> None:
         size = self._console.size
@@ -236,7 +236,7 @@ class _Lines:
         self._console.print(f"{line.at_s:5.1f}s {line.tone.value:7} {line.text}", soft_wrap=True)
 
     def draw(self, scene: Scene) -> None:
-        """No effect: each line was printed."""
+        """Do nothing: each line was printed."""
 
     def close(self, scene: Scene, shown: Sequence[Assertion]) -> None:
         self._console.print()

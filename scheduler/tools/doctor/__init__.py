@@ -1,1 +1,1 @@
-"""The facts that `kubectl gpushare doctor` reads, and its findings. Pure."""
+"""Facts that `kubectl gpushare doctor` reads, and its findings. Pure."""

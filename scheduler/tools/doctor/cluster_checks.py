@@ -1,4 +1,4 @@
-"""Checks a whole cluster: `kubectl gpushare doctor`, in the order in which a new one fails. Pure.
+"""Checks of a whole cluster for `kubectl gpushare doctor`, in the order in which a new cluster fails. Pure.
 
 `gpushare-device-plugin doctor` checks one node from inside.
 """
@@ -18,7 +18,7 @@ _LONGEST: Final = 64
 
 
 def diagnosed(facts: ClusterFacts) -> Findings:
-    """Every check."""
+    """Run every check."""
     found = [one for check, needs in _CHECKS if needs not in facts.unread for one in check(facts)]
     found += [
         ClusterFinding(
@@ -108,7 +108,7 @@ def _versions(facts: ClusterFacts) -> Iterator[ClusterFinding]:
 
 
 def _images(of: Sequence[objects.PodObject]) -> Mapping[str, str]:
-    """Image -> how many pods of ours run from it."""
+    """Map each image to the number of our pods that run it."""
     running: dict[str, int] = {}
     for pod in of:
         labels = pod.metadata.labels or {}
@@ -132,7 +132,7 @@ def _drivers(nodes: Sequence[objects.Node]) -> Mapping[str, list[objects.Node]]:
     return found
 
 
-# Each with the objects without which it reports nothing.
+# Each check with the objects without which it reports nothing.
 _CHECKS: Final[tuple[tuple[Callable[[ClusterFacts], Iterator[ClusterFinding]], str], ...]] = (
     (_scheduler, "leases"),
     (_server, "version"),

@@ -18,13 +18,13 @@ FINISHED: Final = frozenset({"Succeeded", "Failed"})
 class ClusterFacts:
     """A cluster, read once.
 
-    unit_mib: MiB in one unit of the scheduler's. scheduler_names: ours. lease_name: `namespace/name`, "" without leader
+    unit_mib: MiB in one unit of the scheduler. scheduler_names: ours. lease_name: `namespace/name`, "" without leader
     election. lease: None if it does not exist. lease_age_s: since its last renewal, by its holder's clock; None if
     unknown. lease_is_renewed: whether it was renewed during the read, or shortly before. policies: admission policies
     by name, and whether they are enforced everywhere; None if the API server has no such API.
-    version: of the API server, None if unknown. away_since: by node, since when the device plugin there is not ready,
-    RFC 3339. waiting_s: uid of a pod without a node -> its age by this machine's clock; lacks pods whose age is
-    unknown. unread: kinds that could not be read -> why.
+    version: of the API server, None if unknown. away_since: by node, since when its device plugin is not ready, RFC
+    3339. waiting_s: age of pods without a node by uid, by this machine's clock; without pods whose age is unknown.
+    unread: kinds that could not be read -> why.
     """
 
     nodes: Sequence[objects.Node]
@@ -44,7 +44,7 @@ class ClusterFacts:
 
     @property
     def nobody_schedules(self) -> bool:
-        """Whether it is certain that no replica is the leader."""
+        """True if it is certain that no replica is the leader."""
         if not self.lease_name or "leases" in self.unread:
             return False
         return self.lease is None or not self.lease.spec.holder_identity or not self.lease_is_renewed

@@ -1,4 +1,4 @@
-"""Checks the cards that nodes announce, and pods, for `kubectl gpushare doctor`. Pure."""
+"""Checks of the cards that nodes announce, and of pods, for `kubectl gpushare doctor`. Pure."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ _EXAMINE: Final = "then kubectl -n kube-system exec POD -- /opt/gpushare/bin/gpu
 
 
 def inventories(facts: ClusterFacts) -> Iterator[ClusterFinding]:
-    """Nodes with the label and without cards, and nodes with cards that no device plugin looks after."""
+    """Report nodes with the label but without cards, and nodes with cards that no device plugin manages."""
     key, value = names.NODE_LABEL
     label, remedy = f"the label {key}={value}", typed("kubectl", "label", "node", "NODE", f"{key}={value}")
     announcing = [node for node in facts.nodes if _announces(node)]
@@ -45,7 +45,7 @@ def inventories(facts: ClusterFacts) -> Iterator[ClusterFinding]:
 
 
 def _on_the_pod(nodes: Sequence[objects.Node], then: str) -> str:
-    """Command that finds the device plugin's pod on the first of these nodes. then: with POD."""
+    """Return a command that finds the device plugin's pod on the first of these nodes. then: a command with POD."""
     likewise = " (likewise on each node)" if len(nodes) > 1 else ""
     find = typed(*_PLUGIN_PODS, "--field-selector", f"spec.nodeName={nodes[0].metadata.name}")
     return f"{find}{likewise}; {then}"
@@ -61,7 +61,10 @@ def _announces(node: objects.Node) -> bool:
 
 
 def _stray(facts: ClusterFacts, announcing: Sequence[objects.Node]) -> list[objects.Node]:
-    """Nodes without the device plugin's pod, which shows where it runs, whatever label the chart selects by."""
+    """Return nodes without a pod of the device plugin.
+
+    The pods show where it runs, whatever label the chart selects by.
+    """
     if "pods" in facts.unread:
         return []
     key, value = PLUGIN_LABEL
@@ -74,7 +77,7 @@ def _stray(facts: ClusterFacts, announcing: Sequence[objects.Node]) -> list[obje
 
 
 def states(facts: ClusterFacts) -> Iterator[ClusterFinding]:
-    """Nodes whose inventory the scheduler cannot use now."""
+    """Report nodes whose inventory the scheduler cannot use now."""
     away, held, withheld, broken = _Nodes(), _Nodes(), _Nodes(), dict[str, _Nodes]()
     for node, announced in _announced(facts):
         if announced.problem:
@@ -103,7 +106,7 @@ def states(facts: ClusterFacts) -> Iterator[ClusterFinding]:
 
 
 def _offered(card: inventory.Card) -> bool:
-    """Whether a running device plugin offers units of it to the kubelet."""
+    """Return whether a running device plugin offers units of the card to the kubelet."""
     return card.health not in _OUT and card.units > 0
 
 
@@ -112,7 +115,7 @@ def _since(facts: ClusterFacts, node: str) -> str:
 
 
 def without_units(facts: ClusterFacts) -> Iterator[ClusterFinding]:
-    """Nodes that offer nothing, though all is well there: their cards are split, or others use all of their memory."""
+    """Report healthy nodes that offer nothing, because their cards are split or others use all of their memory."""
     found, reasons = list[objects.Node](), dict[str, None]()
     for node, announced in _announced(facts):
         empty = [
@@ -130,7 +133,7 @@ def without_units(facts: ClusterFacts) -> Iterator[ClusterFinding]:
 
 
 def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventory]]:
-    """Nodes with an inventory. An invalid amount is left to the scheduler's report."""
+    """Yield nodes with an inventory. Invalid amounts are left to the scheduler's report."""
     for node in facts.nodes:
         if _announces(node):
             with contextlib.suppress(QuantityError):
@@ -138,7 +141,7 @@ def _announced(facts: ClusterFacts) -> Iterator[tuple[objects.Node, NodeInventor
 
 
 def cards(facts: ClusterFacts) -> Iterator[ClusterFinding]:
-    """Cards that are out of use without a cordon."""
+    """Report cards that are out of use without a cordon."""
     out, nodes = list[str](), list[objects.Node]()
     for node, announced in _announced(facts):
         lost = [card for card in announced.cards if card.health in _OUT and card.reason != _MIG]
@@ -159,12 +162,12 @@ START: Final = typed("kubectl", "-n", "kube-system", "get", "deploy,pods", "-l",
 _LOGS: Final = typed("kubectl", "-n", "kube-system", "logs", "-l", _SCHEDULER, "--prefix", "--tail=100")
 _DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
 _DECIDED: Final = "PodScheduled"
-# The scheduler writes why a pod does not fit within seconds, or minutes while it binds a backlog of thousands.
+# The scheduler writes why a pod does not fit within seconds, or within minutes while it binds a backlog of thousands.
 _DECIDED_WITHIN_S: Final = 300
 
 
 def pods(facts: ClusterFacts) -> Iterator[ClusterFinding]:
-    """Pods that bypass the scheduler, and pods that wait for it although it does not decide about them."""
+    """Report pods that bypass the scheduler, and pods that wait although the scheduler makes no decision about them."""
     asking = [pod for pod in facts.pods if pod.status.phase not in FINISHED and _asks(pod, facts.resources.gpu_mem)]
     found = [*_strangers(facts, asking), *_for_others(facts, asking), *_undecided(facts, asking)]
     yield from found
@@ -200,7 +203,7 @@ def _for_others(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Ite
 
 
 def _undecided(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Iterator[ClusterFinding]:
-    """Waiting pods of ours, with or without a running scheduler. Pods with a scheduling gate are left out."""
+    """Report waiting pods of ours, with or without a running scheduler. Pods with a scheduling gate are left out."""
     waiting = [
         pod
         for pod in asking
@@ -224,7 +227,7 @@ def _undecided(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Iter
 
 
 def _is_overdue(pod: objects.PodObject, facts: ClusterFacts) -> bool:
-    """Whether the scheduler should have decided by now. False if the pod's age is unknown."""
+    """Return whether the scheduler should have decided by now. False if the pod's age is unknown."""
     is_decided = any(condition.type == _DECIDED for condition in pod.status.conditions)
     return not is_decided and facts.waiting_s.get(pod.metadata.uid, 0.0) > _DECIDED_WITHIN_S
 

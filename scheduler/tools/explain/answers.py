@@ -1,17 +1,17 @@
 """Answers of `explain`, `what-if` and other queries of the tables, in the form of their JSON.
 
-The shape is documented in docs/explain.md; fields may be added, but never removed or changed in meaning.
+docs/explain.md documents the shape. Fields may be added, but never removed or changed in meaning.
 """
 
 import msgspec
 
 
 class Answer(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """Amounts are memory units of the scheduler."""
+    """Answer of a query. Amounts are memory units of the scheduler."""
 
 
 class HeldUnits(Answer, frozen=True):
-    """A pod on a card. pod: `namespace/name`. exclusive: it holds the card exclusively.
+    """Units that a pod holds on a card. pod: `namespace/name`. exclusive: it holds the card exclusively.
 
     nominated: it has no node yet; if its cards are unknown, it counts on each of them.
     """
@@ -24,7 +24,10 @@ class HeldUnits(Answer, frozen=True):
 
 
 class ExplainedCard(Answer, frozen=True):
-    """free: >= 0. needed: of the pod, on one card. health: with the reason for it. why: "" where it would do."""
+    """Card of a node, for one pod. free: >= 0. needed: by the pod, on one card. health: with its reason.
+
+    why: why the card cannot be used, or "".
+    """
 
     index: int
     uuid: str
@@ -38,7 +41,7 @@ class ExplainedCard(Answer, frozen=True):
 
 
 class RuleRejection(Answer, frozen=True):
-    """A rule that rejects a node, and its reason. cause: the field of pod or node behind the reason, or ""."""
+    """Rule that rejects a node, and its reason. cause: the field of pod or node behind the reason, or ""."""
 
     rule: str
     reason: str
@@ -46,9 +49,10 @@ class RuleRejection(Answer, frozen=True):
 
 
 class ExplainedNode(Answer, frozen=True):
-    """rules: rejecting rules, in order; none if the node takes the pod. remedy: a way to make room, or "".
+    """A node, for one pod. rules: rejecting rules, in order; none if the node takes the pod.
 
-    short_units: units missing on its best cards, 0 if memory suffices. leaving: pods that would have to leave.
+    short_units: units missing on its best cards, 0 if memory suffices. leaving: pods that would have to leave. remedy:
+    a way to make room, or "".
     """
 
     name: str
@@ -60,7 +64,7 @@ class ExplainedNode(Answer, frozen=True):
 
 
 class ReasonGroup(Answer, frozen=True):
-    """Nodes whose first rejection this is. examples: some of their names."""
+    """Nodes whose first rejection has this reason. examples: some of their names."""
 
     nodes: int
     rule: str
@@ -76,7 +80,7 @@ class NodeAndCards(Answer, frozen=True):
 
 
 class Preempting(Answer, frozen=True):
-    """Pods of lower priority that would be evicted from a node; cards: the pod's cards then, index to units."""
+    """Pods of lower priority that would be evicted from a node. cards: the pod's cards then, index to units."""
 
     node: str
     cards: dict[int, int]
@@ -91,14 +95,14 @@ class Going(Answer, frozen=True):
 
 
 class Nominated(Answer, frozen=True):
-    """Nominated node in the pod's status, and its terminating pods."""
+    """Nominated node in the pod's status, and the pods that are terminating there."""
 
     node: str
     terminating: tuple[Going, ...]
 
 
 class ReservedPlace(Answer, frozen=True):
-    """place: the cards and the node, in words.
+    """A reservation. place: the cards and the node, in words.
 
     pod: the pod that holds the reservation. waited: how long it had waited.
     """
@@ -109,11 +113,11 @@ class ReservedPlace(Answer, frozen=True):
 
 
 class Explanation(Answer, frozen=True):
-    """state: one word, see `scheduler.tools.explain.pod_summary`. words: facts and advice, in sentences.
+    """Explanation of a pod. state: one word, see `scheduler.tools.explain.pod_summary`. words: facts and advice.
 
-    message: the scheduler's message on the pod, "" when it fits. place: where it is, or would go now, or None. nearest:
-    the nodes that lack least, nearest first. preemption: what makes room for it, None for nothing. nominated: None
-    without a nominated node. reserved: the reservation of the pod, or one that blocks it.
+    message: the scheduler's message on the pod, "" if it fits. place: where it is, or would go now, or None. nearest:
+    the nodes that lack least, nearest first. preemption: what makes room for the pod, None if nothing does. nominated:
+    None without a nominated node. reserved: the reservation of the pod, or one that blocks it.
     """
 
     pod: str
@@ -130,16 +134,19 @@ class Explanation(Answer, frozen=True):
 
 
 class FreeMemory(Answer, frozen=True):
-    """free: units of all cards that new pods can get. fragmented: units of those that typical pods cannot use."""
+    """Free memory. free: units of all cards that new pods can get.
+
+    fragmented: the part that typical pods cannot use.
+    """
 
     free: int
     fragmented: int
 
 
 class WhatIfAnswer(Answer, frozen=True):
-    """places: of each replica that fits, in order. waiting: number of waiting pods, which are not counted.
+    """What-if answer. places: of each replica that fits, in order. waiting: number of waiting pods, which are ignored.
 
-    next: why one more does not fit; None when all do. before, after: without and with those that fit; None if not
+    next: why one more does not fit; None if all do. before, after: without and with the replicas that fit; None if not
     measured.
     """
 
@@ -155,5 +162,5 @@ class WhatIfAnswer(Answer, frozen=True):
 
 
 def as_json(answer: object) -> str:
-    """The text, indented, with a line end."""
+    """Return indented JSON with a final line end."""
     return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n"

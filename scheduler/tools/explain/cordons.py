@@ -1,4 +1,4 @@
-"""Cordoning and uncordoning cards of a node: the new annotation, and the message. Pure.
+"""Cordoning and uncordoning of a node's cards: the new annotation, and the message. Pure.
 
 The annotation: docs/develop/protocol.md, "Cordon".
 """
@@ -23,15 +23,15 @@ _ELSEWHERE: Final = {
 
 
 class NoSuchCard(Exception):
-    """The node has no such card; the message lists its cards."""
+    """The node has no such card. The message lists its cards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """value: of the annotation, None to remove it. changed: whether it differs from before. words: a line each.
+    """Result of a change. value: of the annotation, None to remove it. changed: whether it differs from before.
 
-    added: each newly cordoned card, index to entry. cards: of the node. affected: cards whose cordon changes.
-    verb: what happens to these.
+    words: one line each. added: each newly cordoned card, index to entry. cards: of the node. affected: cards whose
+    cordon changes. verb: what happens to these.
     """
 
     value: str | None
@@ -44,7 +44,7 @@ class Cordon:
 
 
 def cordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
-    """Cordon these cards, UUIDs or indexes; without any, all of the node. Raises NoSuchCard."""
+    """Cordon these cards, given as UUIDs or indexes; without any, the whole node. Raises NoSuchCard."""
     slots, before = _chosen(tables, node, cards), _entries(tables, node)
     entries, words, added = list(before), list[str](), dict[int, str]()
     for number, slot in slots:
@@ -93,7 +93,7 @@ def _back(tables: Tables, node: str, number: int, slot: CardOnNode, before: Sequ
 
 
 def _entries(tables: Tables, node: str) -> list[str]:
-    """Entries as written, in order, each once; the index of a card becomes its UUID."""
+    """Return entries as written, in order, each once. The index of a card becomes its UUID."""
     text = (tables.node(node).metadata.annotations or {}).get(names.CORDON, "")
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     return list(
@@ -122,7 +122,7 @@ def _found(tables: Tables, node: str, card: str) -> list[tuple[int, CardOnNode]]
 
 
 def _entry(tables: Tables, node: str, slot: CardOnNode) -> str:
-    """A node that announces totals only has no UUIDs: there an index stays an index."""
+    """Return the entry of a card. A node that announces only totals has no UUIDs, so an index stays an index there."""
     return slot.card.uuid if tables.inventory(node).has_uuids else str(slot.card.index)
 
 

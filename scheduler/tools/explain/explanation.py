@@ -1,7 +1,7 @@
-"""A pod against every node: the rules that object, the cards, and the pods on them.
+"""A pod against every node: the rules that reject it, the cards, and the pods on them.
 
-The cause of a rule's reason in a pod and a node: the taint, the label, the claim by name.
-The reasons themselves are kube-scheduler's and name nothing, so that a message stays short on any cluster.
+Includes the cause of a rule's reason in the pod and the node: the taint, the label, or the claim by name. The reasons
+themselves are kube-scheduler's and name nothing, so that a message stays short on any cluster.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,13 +32,13 @@ _MOST: Final = 3
 
 
 def cause(tables: Tables, pod: Pod, row: int, reason: str) -> str:
-    """Cause on one node; "" if the reason is complete, or nothing more is known."""
+    """Return the cause on one node; "" if the reason is complete, or nothing more is known."""
     told = _CAUSES.get(reason)
     return "" if told is None else told(tables, pod, row)
 
 
 def blocking_claims(tables: Tables, pod: Pod) -> Iterator[str]:
-    """A sentence for each claim without a volume that no node can help; a few."""
+    """Yield a sentence for each claim without a volume that no node can help; only a few."""
     unbound = [(used.name, one) for used, one in _claim_states(tables, pod) if isinstance(one, Immediate)]
     for name, claim_state in unbound[:_MOST]:
         yield f"Claim {pod.key.namespace}/{name} is not bound: {_unbound(tables, pod, name, claim_state)}."
@@ -150,7 +150,7 @@ _SELECTING: Final = frozenset({NodeAffinity.name, NodeName.name})
 
 
 def reasons(tables: Tables, judged: PodEvaluation) -> tuple[ReasonGroup, ...]:
-    """Every node under the reasons of the first rule that rejects it; the most frequent first."""
+    """Group every node under the reasons of the first rule that rejects it, most frequent first."""
     left, groups = tables.valid, []
     for rule, rejections in judged.rules:
         for rejection in rejections:
@@ -164,9 +164,9 @@ def reasons(tables: Tables, judged: PodEvaluation) -> tuple[ReasonGroup, ...]:
 def nearest(
     reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, most: int = MOST_NODES
 ) -> tuple[ExplainedNode, ...]:
-    """The nominated node; then nodes where the pod could run at all, those with the fewest rejecting rules first.
+    """Return the nominated node, then nodes where the pod could run at all, those with fewest rejecting rules first.
 
-    Ties by missing memory, then by name; at most `most`.
+    Ties go by missing memory, then by name; at most `most` nodes.
     """
     tables, kept = reading.engine.tables, reading.engine.nominations.of(pod.key.uid)
     rows = np.flatnonzero(tables.valid)
@@ -187,7 +187,7 @@ def nearest(
 
 
 def _never_there(tables: Tables, pod: Pod, judged: PodEvaluation) -> Int64Array:
-    """int64[nodes]: 2 if a pod that requests cards finds none; 0 if it could run; 1 if it never could.
+    """Return int64[nodes]: 0 if the pod could run there; 1 if it never could; 2 if it requests cards and finds none.
 
     Never: its own selector excludes the node, or the cards are too small or too few, whatever pods leave.
     """
@@ -209,7 +209,7 @@ def _never_there(tables: Tables, pod: Pod, judged: PodEvaluation) -> Int64Array:
 
 
 def explained_node(reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, name: str) -> ExplainedNode:
-    """One node, without remedies: see `remedies`. KeyError if it does not exist."""
+    """Explain one node, without remedies: see `remedies`. Raises KeyError if it does not exist."""
     tables = reading.engine.tables
     row = tables.row_of[name]
     only = np.zeros_like(tables.valid)
@@ -257,7 +257,7 @@ def _cards(reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, row: int) 
 
 
 def _short(tables: Tables, pod: Pod, rows: RowArray) -> Int64Array:
-    """int64[rows]: units that the best cards in use lack, as many cards as the pod asks; 0 for a pod that asks none."""
+    """Return int64[rows]: units missing on the best cards in use, as many cards as requested; 0 if none requested."""
     request = pod.template.gpu_request
     if request is None:
         return np.zeros(len(rows), dtype=np.int64)

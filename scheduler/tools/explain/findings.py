@@ -1,7 +1,7 @@
 """Findings of `kubectl gpushare audit` and `doctor`, with their remedies. Pure.
 
-Problems of pods' allocations on every node of a filled engine: `kubectl gpushare audit`.
-The same count as the scheduler's own ledger audit (`scheduler/state/audit.py`), and problems that it cannot repair.
+`kubectl gpushare audit` finds problems of pods' allocations on every node of a filled engine. It counts like the
+scheduler's own ledger audit (`scheduler/state/audit.py`), and also finds problems that the ledger audit cannot repair.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ _MOST_SHOWN: Final = 20
 
 
 class Severity(StrEnum):
-    """FAILED sets the exit code; UNKNOWN could not be checked."""
+    """Severity of a finding. FAILED sets the exit code; UNKNOWN could not be checked."""
 
     OK = "ok"
     WARNING = "warning"
@@ -29,7 +29,7 @@ class Severity(StrEnum):
 
 
 class ClusterFinding(Answer, frozen=True):
-    """check: one word, as in docs/kubectl.md. about: the objects, as `node/a` and `pod/default/p`.
+    """A finding. check: one word, as in docs/kubectl.md. about: the objects, as `node/a` and `pod/default/p`.
 
     remedy: what to do, or "".
     """
@@ -49,20 +49,20 @@ class Findings(Answer, frozen=True):
 
     @property
     def clean(self) -> bool:
-        """Whether nothing failed."""
+        """True if nothing failed."""
         return all(one.severity is not Severity.FAILED for one in self.findings)
 
 
 def of_nodes(
     check: str, severity: Severity, message: str, nodes: Sequence[objects.Node], remedy: str
 ) -> ClusterFinding:
-    """About each of the nodes."""
+    """Return a finding about each of the nodes."""
     about = tuple(f"node/{node.metadata.name}" for node in nodes)
     return ClusterFinding(check=check, severity=severity, message=message, about=about, remedy=remedy)
 
 
 def count(found: Sequence[object], what: str) -> str:
-    """`1 node`, `2 nodes`."""
+    """Return text such as `1 node` or `2 nodes`."""
     return f"{len(found)} {what}{'' if len(found) == 1 else 's'}"
 
 
@@ -75,13 +75,13 @@ _TONES: Final = {
 
 
 def lines(found: Findings) -> Iterator[Line]:
-    """Lines for a terminal."""
+    """Yield lines for a terminal."""
     counts = [(severity, sum(one.severity is severity for one in found.findings)) for severity in Severity]
     told = ", ".join(f"{count} {severity}" for severity, count in counts if count)
     yield Line(f"{found.looked_at}. {f'Found: {told}.' if told else 'Nothing was found.'}")
     for one in found.findings:
         yield Line(f"{one.severity:8} {one.check}: {one.message}", _TONES[one.severity])
-        # Names in the sentence are not repeated.
+        # Names that are in the sentence are not repeated.
         yield from _about([name for name in one.about if name.partition("/")[2] not in one.message])
         if one.remedy:
             yield Line(f"{'':8} do: {one.remedy}")
@@ -104,7 +104,7 @@ LEDGER: Final = "ledger"
 
 
 def audited(engine: Engine, unread: Iterable[str] = ()) -> Findings:
-    """Audit of every node and every pod with a node. unread: objects that could not be read, a line each."""
+    """Audit every node and every pod with a node. unread: objects that could not be read, one line each."""
     tables, found = engine.tables, list[ClusterFinding]()
     pods = 0
     for name in sorted(tables.row_of):
@@ -123,7 +123,7 @@ def audited(engine: Engine, unread: Iterable[str] = ()) -> Findings:
 
 
 def of_node(tables: Tables, found: NodeAudit) -> Iterator[ClusterFinding]:
-    """Problems of a node itself, independent of its pods."""
+    """Yield problems of a node itself, independent of its pods."""
     where = (f"node/{found.node}",)
     if problem := tables.inventory(found.node).problem:
         yield ClusterFinding(
@@ -166,7 +166,7 @@ def _failed(check: str, message: str, record: PodRecord, remedy: str = "") -> Cl
 
 
 def without_node(tables: Tables) -> list[PodRecord]:
-    """Pods that hold units of a node that is not there, by name."""
+    """Return the pods that hold units of a missing node, by name."""
     return sorted((record for record in holding(tables.records()) if record.node not in tables.row_of), key=_name)
 
 
@@ -175,7 +175,7 @@ def _on_no_node(record: PodRecord) -> ClusterFinding:
 
 
 def holding(records: Iterable[PodRecord]) -> Iterator[PodRecord]:
-    """Pods that hold units; nominated pods do not, their victims still do."""
+    """Yield the pods that hold units; nominated pods do not, but their victims still do."""
     return (record for record in records if record.written.units and not record.nominated)
 
 

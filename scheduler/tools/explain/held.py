@@ -1,4 +1,4 @@
-"""Pods that hold GPU memory: how much, on which cards, whether that is enforced, and how much they use. Pure."""
+"""Pods that hold GPU memory: how much, on which cards, whether the limit is enforced, and how much they use. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -19,10 +19,10 @@ _WIDE: Final = ("SCHEDULER", "STATE", "UUIDS")
 
 
 class HoldingPod(Answer, frozen=True):
-    """cards: index to units, empty while they are unknown. uuids: of these cards, in order.
+    """A pod that holds memory. cards: index to units, empty while unknown. uuids: of these cards, in order.
 
-    isolation: mechanism that limits it on its node, `none` where its request is only counted, "" if unknown.
-    used_mib: memory that its containers use, None if unknown. state: `running`, `terminating` or `unknown card`.
+    isolation: mechanism that limits it on its node, `none` if its request is only counted, "" if unknown. used_mib:
+    memory that its containers use, None if unknown. state: `running`, `terminating` or `unknown card`.
     """
 
     namespace: str
@@ -39,14 +39,14 @@ class HoldingPod(Answer, frozen=True):
 
 
 class HoldingPods(Answer, frozen=True):
-    """In order of namespace and name, until sorted. unit_mib: MiB in a unit."""
+    """Pods by namespace and name, until sorted. unit_mib: MiB in a unit."""
 
     unit_mib: int = msgspec.field(name="unitMiB")
     pods: tuple[HoldingPod, ...] = ()
 
 
 def holding_pods(engine: Engine, unit_mib: int, chosen: Callable[[PodRecord], bool]) -> HoldingPods:
-    """The pods that hold memory and are chosen."""
+    """Return the chosen pods that hold memory."""
     tables = engine.tables
     held = (record for record in tables.records() if record.written.units and not record.nominated)
     found = [_holding(tables, record) for record in held if chosen(record)]
@@ -76,7 +76,7 @@ def _holding(tables: Tables, record: PodRecord) -> HoldingPod:
 
 
 def reported(found: HoldingPods, isolation: Mapping[str, str], used_mib: Mapping[tuple[str, str], int]) -> HoldingPods:
-    """The pods with what their nodes report. isolation: by node; used_mib: by namespace and name."""
+    """Add the reports of the pods' nodes. isolation: by node; used_mib: by namespace and name."""
     pods = tuple(
         msgspec.structs.replace(
             pod, isolation=isolation.get(pod.node, ""), used_mib=used_mib.get((pod.namespace, pod.name))
@@ -94,12 +94,12 @@ _KEYS: Final[Mapping[str, Callable[[HoldingPod], int]]] = {
 
 
 def pods_by(found: HoldingPods, key: str) -> HoldingPods:
-    """Sorted by `name`, `requested` or `used`."""
+    """Sort the pods by `name`, `requested` or `used`."""
     return msgspec.structs.replace(found, pods=tuple(sorted(found.pods, key=_KEYS[key])))
 
 
 def pod_lines(found: HoldingPods, *, wide: bool = False, namespaces: bool = False) -> Iterator[Line]:
-    """A head, and a line for each pod. namespaces: whether their column is shown."""
+    """Yield a header, and a line for each pod. namespaces: whether to show their column."""
     head = (*(("NAMESPACE",) if namespaces else ()), *_HEAD, *(_WIDE if wide else ()))
     rows = [_row(pod, found.unit_mib, wide=wide, namespaces=namespaces) for pod in found.pods]
     tones = [Tone.BAD if pod.state == "unknown card" else _tone(pod, found.unit_mib) for pod in found.pods]
@@ -127,11 +127,11 @@ def _limit(isolation: str) -> str:
 
 
 def amount(units: int, unit_mib: int) -> str:
-    """`8 GiB`, `300 MiB`."""
+    """Return text such as `8 GiB` or `300 MiB`."""
     mib = units * unit_mib
     return f"{mib // 1024} GiB" if mib % 1024 == 0 else f"{mib} MiB"
 
 
 def names_of(pods: Sequence[HoldingPod]) -> Iterator[str]:
-    """`pod/NAME`, as kubectl prints them."""
+    """Yield `pod/NAME` for each pod, like kubectl."""
     return (f"pod/{pod.name}" for pod in pods)

@@ -1,4 +1,4 @@
-"""Summary of a pod, one that exists or one that is asked about, in facts that do not depend on a node."""
+"""Summary of an existing or hypothetical pod, in facts that do not depend on a node."""
 
 import dataclasses
 from collections.abc import Callable, Generator, Iterator
@@ -38,7 +38,7 @@ Explaining: TypeAlias = Generator[None, None, Explanation]
 
 
 def asks(pod: Pod, unit_mib: int) -> str:
-    """A sentence about the pod's request, such as 15 GiB on each of 2 cards, or its error."""
+    """Return a sentence about the pod's request, such as 15 GiB on each of 2 cards, or about its error."""
     request, unit = pod.template.gpu_request, unit_name(unit_mib)
     if wrong := pod.template.gpu_request_error:
         return sentence(f"its request is invalid: {wrong}")
@@ -53,9 +53,10 @@ def asks(pod: Pod, unit_mib: int) -> str:
 def explain(
     reading: ClusterSnapshot, pod: Pod, node: str = "", mistaken: tuple[str, ...] = (), *, most: int = MOST_NODES
 ) -> Explaining:
-    """Everything about one pod of the engine, in steps.
+    """Explain one pod of the engine, in steps.
 
-    node: the only one to examine; KeyError without it. mistaken: its author's probable mistakes. most: nodes.
+    node: the only one to examine; KeyError if it does not exist. mistaken: probable mistakes of the pod's author. most:
+    number of nodes.
     """
     engine = reading.engine
     ours = pod.scheduler_name in engine.scheduler_names
@@ -84,12 +85,12 @@ def explain(
 
 
 def sentence(clause: str) -> str:
-    """The clause as a sentence, with a capital and a full stop."""
+    """Turn the clause into a sentence, with a capital and a full stop."""
     return f"{clause[:1].upper()}{clause[1:]}" + ("" if clause.endswith("?") else ".")
 
 
 def own_name(engine: Engine) -> str:
-    """The schedulerName that a pod writes."""
+    """Return the schedulerName that a pod must have."""
     return names.SCHEDULER_NAME if names.SCHEDULER_NAME in engine.scheduler_names else min(engine.scheduler_names)
 
 
@@ -103,9 +104,9 @@ def judged(
     most: int = MOST_NODES,
     tries: bool = True,
 ) -> Explaining:
-    """Explanation of a pod against all nodes, showing the `most` nearest, or against one. In steps.
+    """Explain a pod against all nodes, showing the `most` nearest, or against one node. In steps.
 
-    tries: whether to search remedies and victims; otherwise it is one step.
+    tries: whether to search for remedies and victims; if not, there is only one step.
     """
     engine = reading.engine
     found = _against(reading, pod, node, most)
@@ -148,7 +149,7 @@ class _Against(NamedTuple):
 
 
 def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Against:
-    """Evaluation in one step. node, most: see `judged`."""
+    """Evaluate in one step. node, most: see `judged`."""
     engine, groups = reading.engine, tuple[ReasonGroup, ...]()
     shown: tuple[ExplainedNode, ...] = ()
     with engine.nominations.seen_by(pod):
@@ -165,7 +166,7 @@ def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Again
 def _post_filtered(
     reading: ClusterSnapshot, pod: Pod, diagnosis: Diagnosis, *, is_under_way: bool
 ) -> Generator[None, None, tuple[str, Preempting | None]]:
-    """(the scheduler's message on the pod, its victims). is_under_way: its victims are already terminating."""
+    """Return (the scheduler's message on the pod, its victims). is_under_way: its victims are already terminating."""
     result = yield from reading.engine.queries.preemption_for(pod)
     if isinstance(result, Preemption) and is_under_way:
         # A scheduler that has just started would find the same victims again; one that has chosen them waits.
@@ -178,7 +179,7 @@ def _post_filtered(
 
 
 def _more(reading: ClusterSnapshot, pod: Pod, evaluation: PodEvaluation, *, preempts: bool) -> Iterator[str]:
-    """More sentences about a pod that fits nowhere. preempts: whether it would preempt."""
+    """Yield further sentences about an unschedulable pod. preempts: whether it would preempt."""
     if evaluation.unschedulable == UNBOUND:
         yield from blocking_claims(reading.engine.tables, pod)
     if not pod.preempts:
@@ -188,7 +189,7 @@ def _more(reading: ClusterSnapshot, pod: Pod, evaluation: PodEvaluation, *, pree
 
 
 def would_take(engine: Engine, pod: Pod) -> NodeAndCards | None:
-    """Node and cards that the pod would get now, or is being bound to; the placement is undone."""
+    """Return the node and cards that the pod would get now, or is being bound to; the placement is undone."""
     record = engine.tables.record(pod.key.uid)
     if record is not None:
         return NodeAndCards(node=record.node, cards=cards_of(engine.tables, record))
@@ -197,7 +198,7 @@ def would_take(engine: Engine, pod: Pod) -> NodeAndCards | None:
 
 
 def place_of(outcome: Outcome) -> NodeAndCards | None:
-    """None for a pod that fits nowhere."""
+    """Return the node and cards of an outcome; None for an unschedulable pod."""
     if not isinstance(outcome, Placement):
         return None
     return NodeAndCards(node=outcome.node, cards={share.index: share.units for share in outcome.cards})
@@ -222,7 +223,7 @@ def _place(engine: Engine, pod: Pod) -> NodeAndCards:
 
 
 def cards_of(tables: Tables, record: PodRecord) -> dict[int, int]:
-    """Index to units, of the cards that a booked pod is on; {} where they are not known."""
+    """Return the cards that a booked pod is on, index to units; {} if they are unknown."""
     row = tables.row_of.get(record.node)
     if record.held is None or row is None or record.held.unknown:
         return {}
@@ -258,7 +259,7 @@ def what_if(
 ) -> Generator[None, None, WhatIfAnswer]:
     """Place copies one at a time, next to the pods that have a node; waiting pods are ignored.
 
-    The copies exist until the last step; a caller that shares the tables runs all steps at once.
+    The copies exist until the last step, so a caller that shares the tables runs all steps at once.
     replicas: 1 to MOST_REPLICAS. most, tries: as in `judged`, for the copy that does not fit. measures: whether to
     measure the remaining memory, which takes tens of milliseconds on a large cluster.
     """

@@ -1,4 +1,4 @@
-"""A cluster as read for queries."""
+"""Snapshot of a cluster for queries."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ HIDDEN = "a pod of another namespace"
 
 
 def answer_of(steps: Generator[None, None, R]) -> R:
-    """Result of a stepwise query: runs all steps."""
+    """Run all steps of a query and return its result."""
     while True:
         try:
             next(steps)
@@ -31,12 +31,12 @@ def _everything(_namespace: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """A cluster as read. engine: filled from it. unit_mib: MiB in a memory unit.
+    """Snapshot of a cluster. engine: filled from it. unit_mib: MiB in a memory unit.
 
-    terminating_since: by uid of a terminating pod, the time of its deletion request, RFC 3339.
-    unread: names of the kinds of objects that could not be read. of_others: pods without a node that request GPU memory
-    and wait for another scheduler. sees: whether pods of a namespace may be named. most_leaving: on a node with more
-    pods, victims are not searched; 0: always searched. controllers: by uid, of pods that have one.
+    terminating_since: time of the deletion request by uid of a terminating pod, RFC 3339. unread: names of the kinds of
+    objects that could not be read. of_others: pods without a node that request GPU memory and wait for another
+    scheduler. sees: whether pods of a namespace may be named. most_leaving: victims are not searched on a node with
+    more pods; 0: always searched. controllers: by uid, of pods that have one.
     """
 
     engine: Engine
@@ -49,15 +49,15 @@ class ClusterSnapshot:
     controllers: Mapping[str, OwnerReference] = field(default_factory=dict[str, OwnerReference])
 
     def named(self, key: PodKey) -> str:
-        """`namespace/name`, if it may be shown."""
+        """Return `namespace/name`, if it may be shown."""
         return str(key) if self.sees(key.namespace) else HIDDEN
 
     def going(self, pod: Pod) -> Going:
-        """The terminating pod."""
+        """Return the terminating pod."""
         return Going(pod=self.named(pod.key), since=self.terminating_since.get(pod.key.uid, ""))
 
     def nominated(self, pod: Pod) -> Nominated | None:
-        """Nomination of the pod, None without one."""
+        """Return the nomination of the pod; None without one."""
         kept = self.engine.nominations.of(pod.key.uid)
         if kept is None:
             return None
@@ -67,14 +67,14 @@ class ClusterSnapshot:
 
 
 def told_going(going: tuple[Going, ...], most: int) -> str:
-    """`a, b and 3 more are terminating since 2026-11-22T08:42:09Z`: the earliest time."""
+    """Return text such as `a, b and 3 more are terminating since 2026-11-22T08:42:09Z`, with the earliest time."""
     since = min((one.since for one in going if one.since), default="")
     named, be = listed_pods([one.pod for one in going], most), "is" if len(going) == 1 else "are"
     return f"{named} {be} terminating{f' since {since}' if since else ''}"
 
 
 def listed_pods(pods: Sequence[str], most: int) -> str:
-    """`listed`, with the pods that may not be named counted together."""
+    """Return `listed`, with the pods that may not be named counted together."""
     shown = [pod for pod in pods if pod != HIDDEN]
     hidden = len(pods) - len(shown)
     if not hidden:

@@ -1,6 +1,6 @@
-"""Ways to make room on one node. The rules run after each step: every remedy was tried.
+"""Ways to make room on one node. The rules run after each step, so every remedy has been tried.
 
-In steps of a few queries each: the tables may be a running scheduler's, and pods may come and go between two steps.
+In steps of a few queries each: the tables may belong to a running scheduler, so pods may come and go between steps.
 """
 
 import re
@@ -29,7 +29,7 @@ _SAID: Final = re.compile(
 
 
 def reserved_place(reading: ClusterSnapshot, pod: Pod) -> ReservedPlace | None:
-    """Reservation in the condition of a waiting pod; None without one."""
+    """Return the reservation in the condition of a waiting pod; None without one."""
     said = _SAID.search(pod.condition.message) if pod.condition is not None else None
     if said is None:
         return None
@@ -38,7 +38,7 @@ def reserved_place(reading: ClusterSnapshot, pod: Pod) -> ReservedPlace | None:
 
 
 def _named(reading: ClusterSnapshot, other: str) -> str:
-    """other: `namespace/name`, or the uid of a pod of another namespace."""
+    """Return how to name the pod. other: `namespace/name`, or the uid of a pod of another namespace."""
     namespace, slash, name = other.partition("/")
     if slash:
         return reading.named(PodKey(namespace, name, ""))
@@ -47,7 +47,7 @@ def _named(reading: ClusterSnapshot, other: str) -> str:
 
 
 def told(reserved: ReservedPlace, pod: Pod) -> str:
-    """A sentence about the reservation, on the pod that has it or on one that it blocks."""
+    """Return a sentence about the reservation, for the pod that has it or for one that it blocks."""
     if reserved.pod == str(pod.key):
         return (
             f"It has a reservation, because it waited {reserved.waited} (reserveAfter) as the first of its priority: "
@@ -65,7 +65,7 @@ _MOST_CARDS: Final = 16
 
 
 def too_large(engine: Engine, pod: Pod) -> Iterator[str]:
-    """A sentence; nothing for a pod that some card could hold."""
+    """Yield a sentence if no card could hold the pod."""
     request, layouts = pod.template.gpu_request, engine.tables.target.layouts()
     if request is None or request.units_per_card <= (largest := layouts.largest(request.models)):
         return
@@ -79,7 +79,7 @@ def too_large(engine: Engine, pod: Pod) -> Iterator[str]:
 
 
 def _enough_cards(request: GpuRequest, layouts: CardLayouts) -> int:
-    """The fewest cards of one node that could hold the pod; 0 where none could.
+    """Return the fewest cards of one node that could hold the pod; 0 if none could.
 
     Each container is spread evenly: docs/develop/protocol.md, "Requests".
     """
@@ -101,7 +101,7 @@ _QUESTIONS: Final = 8
 
 
 def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> Generator[None, None, ExplainedNode]:
-    """The node with the pods that would have to leave, and a remedy in a sentence."""
+    """Return the node with the pods that would have to leave, and with a remedy in a sentence."""
     if not node.rules:
         return node
     too_many = 0 < reading.most_leaving < len(reading.engine.tables.records_on(node.name))
@@ -116,10 +116,10 @@ def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> Gene
 
 
 def leaving_pods(engine: Engine, pod: Pod, node: str) -> Leaving:
-    """Pods of the node without which it takes the pod.
+    """Return pods of the node without which it takes the pod.
 
-    Prefer terminating pods, then the smallest single pod, then as few as possible. Empty if the node does not take it
-    even without all of them.
+    Prefers terminating pods, then the smallest single pod, then as few as possible. Empty if the node does not take the
+    pod even without all of them.
     """
     records = sorted((one for one in engine.tables.records_on(node) if _may_leave(one, pod)), key=_cost)
     terminating = [record for record in records if record.pod.terminating]
@@ -131,7 +131,7 @@ def leaving_pods(engine: Engine, pod: Pod, node: str) -> Leaving:
 
 
 def _enough_of(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> Leaving:
-    """Pods of `records`, by cost, that suffice."""
+    """Return pods of `records` that suffice, cheapest first."""
     if not records:
         return []
     yield
@@ -150,7 +150,10 @@ def _enough_of(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) ->
 
 
 def _reprieved(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> Leaving:
-    """All leave; then each that can is put back, the costliest first. kube-scheduler's selectVictimsOnNode."""
+    """Remove all pods; then put back each one that can stay, the costliest first.
+
+    kube-scheduler's selectVictimsOnNode.
+    """
     gone = {record.pod.key.uid: record for record in records}
     for part in _parts(records[::-1]):
         yield
@@ -169,14 +172,17 @@ def _parts(records: list[PodRecord]) -> Iterator[list[PodRecord]]:
 
 
 def _may_leave(record: PodRecord, pod: Pod) -> bool:
-    """Pods assumed by `what-if`, and pods without a node, cannot leave; a controller replaces its own pods."""
+    """Return whether the pod may leave. Pods assumed by `what-if` and pods without a node cannot.
+
+    A controller replaces its own pods.
+    """
     if record.assumed or record.nominated:
         return False
     return record.pod.terminating or not pod.owner_uid or record.pod.owner_uid != pod.owner_uid
 
 
 def _cost(record: PodRecord) -> tuple[bool, int, int, str]:
-    """Terminating pods first; then by low priority, then by few units."""
+    """Return a sort key: terminating pods first, then low priority, then few units."""
     pod = record.pod
     return (not pod.terminating, pod.priority, record.written.units, str(pod.key))
 
@@ -210,7 +216,7 @@ def _by_hand(node: str, rules: Sequence[RuleRejection], cards: Sequence[Explaine
     for rejection in rules:
         if rejection.reason == BIND_CONFLICT:
             yield f"it needs a PersistentVolume that node {node} can use, for {rejection.cause}"
-    # A card that is too small for the pod is of no use to it in any state.
+    # A card that is too small for the pod is useless to it in any state.
     states = {card.health.partition(" (")[0] for card in cards if card.why and card.units >= card.needed}
     if "cordoned" in states:
         yield f"lift the cordon of its cards: {typed('kubectl', 'annotate', 'node', node, f'{names.CORDON}-')}"

@@ -1,4 +1,4 @@
-"""The answers as text for a terminal: one node of eight cards fits 80 columns by 24 lines. Pure."""
+"""Answers as text for a terminal: one node with eight cards fits into 80 columns by 24 lines. Pure."""
 
 import textwrap
 from collections import Counter
@@ -53,7 +53,7 @@ def what_if_text(answer: WhatIfAnswer, width: int) -> str:
 
 
 def fitting(answer: WhatIfAnswer) -> str:
-    """A sentence: how many would fit."""
+    """Return a sentence about how many copies would fit."""
     beside = ""
     if answer.waiting:
         they = "pending pod is" if answer.waiting == 1 else "pending pods are"
@@ -62,7 +62,7 @@ def fitting(answer: WhatIfAnswer) -> str:
 
 
 def left_over(before: FreeMemory, after: FreeMemory) -> str:
-    """A sentence about free memory that typical pods cannot use."""
+    """Return a sentence about free memory that typical pods cannot use."""
     return (
         f"Fragmented, free units that typical pods cannot use: {before.fragmented} of {before.free} now, "
         f"{after.fragmented} of {after.free} with them."
@@ -70,13 +70,13 @@ def left_over(before: FreeMemory, after: FreeMemory) -> str:
 
 
 def copies(answer: WhatIfAnswer) -> list[tuple[str, str, str]]:
-    """(node, its cards with units, number of copies); the node with most copies first."""
+    """Return (node, its cards with units, number of copies), the node with the most copies first."""
     places = Counter((place.node, _cards(place.cards)) for place in answer.places)
     return [(node, cards, str(number)) for (node, cards), number in places.most_common()]
 
 
 def headline(answer: Explanation) -> str:
-    """The rest of the first sentence."""
+    """Return the rest of the first sentence."""
     if answer.state in {"bound", "finished", "terminating"}:
         return f"is {answer.state}."
     if answer.place is not None:
@@ -92,7 +92,7 @@ def headline(answer: Explanation) -> str:
 
 
 def under_way(answer: Explanation) -> Iterator[str]:
-    """Pods that already terminate for it."""
+    """Yield sentences about pods that are already terminating for it."""
     kept = answer.nominated
     if kept is None:
         return
@@ -109,7 +109,7 @@ def under_way(answer: Explanation) -> Iterator[str]:
 
 def _verdict(answer: Explanation, width: int) -> Iterator[str]:
     if answer.message and not answer.reasons:
-        # If no node could ever take it, preemption obviously does not help.
+        # If no node could ever take the pod, preemption obviously does not help.
         yield from _wrapped(answer.message.partition(_NOT_HELPED)[0], width)
     if len(answer.reasons) > 1 or answer.nodes > 1:
         yield from _groups(answer, width)
@@ -133,7 +133,7 @@ def _verdict(answer: Explanation, width: int) -> Iterator[str]:
 
 
 def preempting(answer: Explanation) -> str:
-    """A sentence about its victims; "" without any."""
+    """Return a sentence about its victims; "" if there are none."""
     found = answer.preemption
     if found is None:
         return ""
@@ -189,7 +189,7 @@ def _card(card: ExplainedCard, namespace: str, *, mixed: bool) -> tuple[str, ...
 
 
 def _cut_off(cards: Sequence[ExplainedCard]) -> list[tuple[str, list[str]]]:
-    """(why, the indexes of its cards), where the table has no room for it."""
+    """Return (why, the indexes of its cards) for reasons that the table has no room for."""
     found: dict[str, list[str]] = {}
     for card in cards:
         if len(card.why) > _LONGEST_WHY:
@@ -203,7 +203,7 @@ def _holder(held: HeldUnits, namespace: str) -> str:
 
 
 def _cards(cards: Mapping[int, int]) -> str:
-    """Units by index."""
+    """Return the units by index."""
     return " and ".join(f"{index} ({units})" for index, units in sorted(cards.items()))
 
 
@@ -212,7 +212,7 @@ def _wrapped(sentence: str, width: int) -> list[str]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, right: Sequence[int] = ()) -> Iterator[str]:
-    """Aligned columns; the last one takes the remaining width, and is cut."""
+    """Align columns; the last one takes the remaining width and is cut."""
     lines = [tuple(head), *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
     last = max(_NARROWEST_LAST, width - sum(widths) - len(_GAP) * len(widths))

@@ -1,4 +1,4 @@
-"""Lines for a terminal with their meaning, from which colours are derived only there. Pure."""
+"""Lines for a terminal with their meaning; colors are derived from the meaning only here. Pure."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -8,7 +8,7 @@ from scheduler.process.terminal import one_line
 
 
 class Tone(StrEnum):
-    """HEAD: the titles of columns."""
+    """Meaning of a line. HEAD: the titles of columns."""
 
     PLAIN = "plain"
     HEAD = "head"
@@ -29,7 +29,7 @@ _CODES: Final[Mapping[Tone, str]] = {Tone.HEAD: "1", Tone.GOOD: "32", Tone.WARNI
 
 
 def as_text(lines: Iterable[Line], *, colour: bool) -> str:
-    """One text. Terminal control characters are removed, except our colours."""
+    """Join the lines into one text. Terminal control characters are removed, except our colors."""
     return "".join(f"{_coloured(line) if colour else one_line(line.text)}\n" for line in lines)
 
 

@@ -1,6 +1,6 @@
-"""Use of the cluster: requested and free memory of each card, of each node and in total, as the scheduler counts it.
+"""Usage of the cluster: requested and free memory of each card, each node and in total, as the scheduler counts it.
 
-Only memory that new pods could get is free: a card out of use, or a node with a problem, has none. Pure.
+Memory is free only if new pods could get it: a card out of use, or on a node with a problem, has none. Pure.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,9 +34,9 @@ _STATES: Final[Mapping[int, str]] = {
 
 
 class UsedCard(Answer, frozen=True):
-    """requested: units that pods on it hold. free: >= 0. out: why it takes no new pods, or "".
+    """Usage of a card. requested: units that pods on it hold. free: >= 0. out: why it takes no new pods, or "".
 
-    held: exclusively by a pod. holders: the pods, those with most units first.
+    held: exclusively by a pod. holders: its pods, those with the most units first.
     """
 
     node: str
@@ -53,8 +53,9 @@ class UsedCard(Answer, frozen=True):
 
 
 class UsedNode(Answer, frozen=True):
-    """most_free: of one card. out: cards out of use; held: cards held exclusively. pods: pods that hold units.
+    """Usage of a node. most_free: of one card. out: cards out of use; held: cards held exclusively.
 
+    pods: that hold units.
     fragmented: free units that the cluster's pods could not use, averaged over their requests. unknown: units of pods
     on cards that the node does not announce. problem: why no card takes new pods, or "". models: of its cards.
     """
@@ -75,10 +76,10 @@ class UsedNode(Answer, frozen=True):
 
 
 class ClusterUsage(Answer, frozen=True):
-    """The cluster. most_free: of one card, which is on `most_free_node`. waiting: pods that wait for this scheduler.
+    """Usage of the cluster. most_free: of one card, on `most_free_node`. waiting: pods that wait for this scheduler.
 
-    fragmented: as UsedNode; rounded once, so that it may differ from the sum over the nodes. largest: units of the
-    largest card, whatever is on it. too_large: waiting pods that request more than that on one card.
+    fragmented: as in UsedNode, but rounded only once, so it may differ from the sum over the nodes. largest: units of
+    the largest card, whatever is on it. too_large: waiting pods that request more than that on one card.
     """
 
     nodes: int
@@ -99,7 +100,7 @@ class ClusterUsage(Answer, frozen=True):
 
 
 class Top(Answer, frozen=True):
-    """Usage of cluster, nodes and cards; in order of name and index until sorted."""
+    """Usage of cluster, nodes and cards, in order of name and index until sorted."""
 
     cluster: ClusterUsage
     nodes: tuple[UsedNode, ...]
@@ -107,7 +108,7 @@ class Top(Answer, frozen=True):
 
 
 def top(engine: Engine) -> Top:
-    """Every node with cards, or with pods that hold some."""
+    """Return every node with cards, or with pods that hold some."""
     tables, nodes, cards = engine.tables, list[UsedNode](), list[UsedCard]()
     measure = measured(tables, tables.target.usual())
     for name in sorted(tables.row_of):
@@ -124,7 +125,7 @@ def top(engine: Engine) -> Top:
 
 
 def _larger_than(largest: int, engine: Engine) -> int:
-    """How many waiting pods request more units than that on one card."""
+    """Return how many waiting pods request more units than that on one card."""
     requests = (entry.pod.template.gpu_request for entry in engine.queue)
     return sum(one is not None and one.units_per_card > largest for one in requests)
 
@@ -175,7 +176,10 @@ def _problem(tables: Tables, row: int) -> str:
 
 
 def _all_out(cards: Sequence[UsedCard], slots: Sequence[CardOnNode]) -> str:
-    """Why no card takes new pods. Comes before the node's state: without such a card nothing is allocatable."""
+    """Return why no card takes new pods.
+
+    Checked before the node's state: without such a card nothing is allocatable.
+    """
     why = [
         used.out or ("" if slot.card.units else no_units(slot.card.reason))
         for used, slot in zip(cards, slots, strict=True)
@@ -231,14 +235,14 @@ _KEYS: Final[Mapping[str, Callable[[Any], int]]] = {
     "requested": lambda one: -one.requested,
     "most-free": lambda one: -getattr(one, "most_free", one.free),
     "pods": lambda one: -one.pods,
-    # Cards have no such number: their free memory is evaluated with the node's other cards.
+    # Cards have no such number, because their free memory is evaluated with the node's other cards.
     "fragmented": lambda one: -getattr(one, "fragmented", 0),
 }
 SORTS: Final = tuple(_KEYS)
 
 
 def sorted_by(found: Top, key: str) -> Top:
-    """key: one of SORTS; where it is equal, by name and index."""
+    """Sort the usage. key: one of SORTS; ties by name and index."""
     by = _KEYS[key]
     return Top(cluster=found.cluster, nodes=_sorted(found.nodes, by), cards=_sorted(found.cards, by))
 
@@ -248,7 +252,7 @@ def _sorted(entries: Iterable[Any], by: Callable[[Any], Any]) -> tuple[Any, ...]
 
 
 def of_nodes(found: Top, names: Collection[str]) -> Top:
-    """Only these nodes, and their cards."""
+    """Return only these nodes and their cards."""
     return Top(
         cluster=found.cluster,
         nodes=tuple(node for node in found.nodes if node.node in names),

@@ -1,4 +1,4 @@
-"""Use of the cluster as lines for a terminal. Pure."""
+"""Usage of the cluster as lines for a terminal. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from scheduler.tools.explain.top import ClusterUsage, Top, UsedCard, UsedNode
 
 
 def cluster_lines(of: ClusterUsage) -> Iterator[Line]:
-    """Sentences about the cluster."""
+    """Yield sentences about the cluster."""
     share = f"{100 * of.requested // of.units}%" if of.units else "-"
     yield Line(f"Nodes with GPU memory: {of.nodes}, cards: {of.cards}, pods on them: {of.pods}, waiting: {of.waiting}.")
     where = f", on node {of.most_free_node}" if of.most_free else ""
@@ -37,7 +37,7 @@ _CARDS: Final = ("NODE", "CARD", "MODEL", "UNITS", "REQUESTED", "FREE", "PODS", 
 
 
 def node_lines(found: Top, *, wide: bool = False) -> Iterator[Line]:
-    """A head, and a line for each node."""
+    """Yield a header, and a line for each node."""
     *numbers, last = _NODES
     head = (*numbers, *(("MODELS",) if wide else ()), last)
     rows = [
@@ -62,7 +62,7 @@ def _problems(node: UsedNode) -> Iterator[str]:
 
 
 def card_lines(found: Top, *, wide: bool = False) -> Iterator[Line]:
-    """A head, and a line for each card."""
+    """Yield a header, and a line for each card."""
     problems = {node.node: node.problem for node in found.nodes}
     head = (*_CARDS, *(("HELD-BY",) if wide else ()))
     rows = [

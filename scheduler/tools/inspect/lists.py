@@ -1,9 +1,8 @@
-"""Additional outputs of `kubectl inspect gpushare`, besides the legacy text. Pure.
+"""Outputs of `kubectl inspect gpushare` in addition to the legacy text. Pure.
 
-`-o wide` has a line per card, `-o compact` a line per node that fits 100 columns.
+`-o wide` has a line for each card; `-o compact` has a line for each node that fits into 100 columns.
 
-The JSON of `kubectl inspect gpushare -o json`.
-The shape is documented in docs/inspect.md; fields may be added, none is removed or changes its meaning.
+docs/inspect.md documents the JSON of `-o json`. Fields may be added, but never removed or changed in meaning.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,12 +23,12 @@ _LEGEND: Final = "! unhealthy  ? suspect  c cordoned  ~ pods are on cards that t
 
 
 def used_only(nodes: Sequence[InspectedNode]) -> tuple[InspectedNode, ...]:
-    """The nodes that pods hold units of."""
+    """Return the nodes on which pods hold units."""
     return tuple(node for node in nodes if node.holders)
 
 
 def wide(nodes: Sequence[InspectedNode], *, used: bool = False) -> str:
-    """A line per card; one more for a node's pods with unknown cards, and one for each node with a problem.
+    """Return a line for each card, one for a node's pods with unknown cards, and one for each node with a problem.
 
     used: only cards with pods.
     """
@@ -40,7 +39,7 @@ def wide(nodes: Sequence[InspectedNode], *, used: bool = False) -> str:
 
 
 def compact(nodes: Sequence[InspectedNode]) -> str:
-    """A line per node: free memory of each card, and its health."""
+    """Return a line for each node: free memory of each card, and its health."""
     in_percent = any(card.total > _LARGEST_NUMBER for node in nodes for card in node.cards)
     cells = {node.name: [_cell(card, in_percent=in_percent) for card in node.cards] for node in nodes}
     wide = max((len(cell) for row in cells.values() for cell in row), default=1)
@@ -68,7 +67,7 @@ def _card_rows(node: InspectedNode, *, used: bool) -> Iterator[tuple[str, ...]]:
 
 
 def _node_rows(node: InspectedNode, cells: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The node, and its further cards below."""
+    """Yield the node with its first cells, and further cells below."""
     takes = [] if node.problem else [card for card in node.cards if not card.out]
     free = sum(max(0, card.total - card.allocated) for card in takes)
     total = sum(card.total for card in node.cards) if node.cards else node.total
@@ -81,19 +80,19 @@ def _node_rows(node: InspectedNode, cells: Sequence[str]) -> Iterator[tuple[str,
 
 
 def _cell(card: InspectedCard, *, in_percent: bool) -> str:
-    """Free memory, with a mark if the card takes no new pods."""
+    """Return the free memory, with a mark if the card takes no new pods."""
     free = card.total - card.allocated
     number = (100 * free // card.total if card.total else 0) if in_percent else free
     return f"{number}{_MARKS.get(card.out.partition(' ')[0], '')}"
 
 
 def _cut(name: str) -> str:
-    """The end of a name: it distinguishes the nodes of a pool."""
+    """Return the end of a name, because it distinguishes the nodes of a pool."""
     return name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}"
 
 
 def _problems(nodes: Iterable[InspectedNode]) -> Iterator[str]:
-    """Why none of a node's cards takes new pods; nodes with the same problem together."""
+    """Yield why none of a node's cards takes new pods; nodes with the same problem together."""
     at: dict[str, list[str]] = {}
     for node in nodes:
         if node.problem:
@@ -103,7 +102,7 @@ def _problems(nodes: Iterable[InspectedNode]) -> Iterator[str]:
 
 
 def as_json(nodes: Sequence[InspectedNode]) -> str:
-    """The text, indented, with a line end. Units are memory units of the node."""
+    """Return indented JSON with a final line end. Units are memory units of the node."""
     document = {"nodes": [_node_json(node) for node in nodes]}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 

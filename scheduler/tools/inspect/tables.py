@@ -1,11 +1,10 @@
-"""The exact text of `kubectl inspect gpushare`, with and without `-d`, byte for byte the legacy output. Pure.
+"""Exact text of `kubectl inspect gpushare`, with and without `-d`, identical to the legacy output byte by byte. Pure.
 
-The formats and their oddities (the length of the dashes, blanks at line ends, the guessed unit): see
-docs/develop/protocol.md, "The output of kubectl inspect gpushare". Nodes without allocatable GPU memory have no row
-in it. Below the legacy text, where the legacy command is silent, follow those of them that pods hold units of, and the
-cards that take no new pods.
-Tabs are aligned as Go's text/tabwriter does with `NewWriter(out, 0, 0, 2, ' ', 0)`. Source: go/src/text/tabwriter, the
-package's documentation.
+The formats and their oddities (the length of the dashes, blanks at line ends, the guessed unit) are described in
+docs/develop/protocol.md, "The output of kubectl inspect gpushare". Nodes without allocatable GPU memory have no row in
+the legacy text. Below it, where the legacy command prints nothing, this output adds such nodes if pods hold units of
+them, and the cards that take no new pods. Tabs are aligned like Go's text/tabwriter with `NewWriter(out, 0, 0, 2, ' ',
+0)`. Source: go/src/text/tabwriter, the package's documentation.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from scheduler.tools.inspect.view import Holder, InspectedCard, InspectedNode
 
 _TAIL: Final = "Allocated/Total GPU Memory In Cluster:"
 _NOT_IN_THE_SUM: Final = "Not in this sum: nodes that pods are on, without allocatable GPU memory."
-# Above this many units per card the legacy command prints MiB; it knew no card of 141 GiB.
+# Above this many units per card, the legacy command prints MiB; it knew no card with 141 GiB.
 _MOST_GIB: Final = 100
 _OUT_OF_USE: Final = "Cards that take no new pods:"
 _NOT_ALLOCATABLE: Final = (
@@ -28,7 +27,7 @@ _PADDING: Final = 2
 
 
 def summary(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
-    """One line per node. named: the nodes were named; then those without a row widen the table too."""
+    """Return one line for each node. named: the nodes were named; nodes without a row then widen the table, too."""
     shown = _shown(nodes)
     columns = max((_columns(node) for node in (nodes if named else shown)), default=0)
     head = "NAME\tIPADDRESS\t" + "".join(f"GPU{index}(Allocated/Total)\t" for index in range(columns))
@@ -43,7 +42,7 @@ def summary(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
 
 
 def details(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
-    """One table per node, one line per pod. named: the nodes were named."""
+    """Return one table for each node, with one line for each pod. named: the nodes were named."""
     shown = _shown(nodes)
     dashes = "-" * (_bytes([_pod_row(node, holder) for node in shown[:1] for holder in node.holders]) + 10)
     tables = "".join(f"{_node_table(node)}{dashes}\n" for node in shown)
@@ -53,7 +52,7 @@ def details(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
 
 
 def _left_out(nodes: Sequence[InspectedNode]) -> str:
-    """Nodes with pods that the legacy command does not show; "" for none."""
+    """Return nodes with pods that the legacy command does not show; "" if there are none."""
     rows = [
         f"{node.name}\t{one_line(node.address)}\t{node.allocated}\t{one_line(node.problem)}\n"
         for node in _without_row(nodes)
@@ -62,7 +61,7 @@ def _left_out(nodes: Sequence[InspectedNode]) -> str:
 
 
 def _out_of_use(nodes: Sequence[InspectedNode], *, named: bool) -> str:
-    """The cards that take no new pods, and the sum with their memory; "" where every card takes some."""
+    """Return the cards that take no new pods, and the sum with their memory; "" if every card takes some."""
     rows = [
         f"{node.name}\t{card.index}\t{card.allocated}/{card.total}\t{one_line(why)}\t{one_line(card.uuid or '-')}\n"
         for node in nodes
@@ -74,7 +73,7 @@ def _out_of_use(nodes: Sequence[InspectedNode], *, named: bool) -> str:
 
 
 def _sum_with_all_cards(nodes: Sequence[InspectedNode], *, named: bool) -> str:
-    """The sum that an operator expects; "" where no card of these nodes is missing in the legacy one."""
+    """Return the sum that an operator expects; "" if the legacy sum includes all cards of these nodes."""
     if not any(card.not_offered and card.total for node in nodes for card in node.cards):
         return ""
     totals = [
@@ -129,12 +128,12 @@ def _sum(nodes: Sequence[InspectedNode]) -> str:
 
 
 def _percent(part: int, whole: int) -> int:
-    """Truncated, not rounded; 0 of nothing. In floating point, as the legacy command: 29 of 100 are 28 %."""
+    """Return a truncated percentage; 0 of nothing. In floating point like the legacy command: 29 of 100 are 28 %."""
     return int(part / whole * 100) if whole else 0
 
 
 def _unit(nodes: Sequence[InspectedNode]) -> str:
-    """Unit of the first node that has cards, for the whole table."""
+    """Return the unit of the first node that has cards, for the whole table."""
     per_card = next((node.total // len(node.cards) for node in nodes if node.cards), 0)
     return "MiB" if per_card > _MOST_GIB else "GiB"
 
@@ -144,7 +143,7 @@ def _bytes(rows: Sequence[str]) -> int:
 
 
 def aligned(text: str) -> str:
-    """`text` with its tabs turned into blanks.
+    """Replace the tabs in `text` with blanks.
 
     A cell ends with a tab; text after the last tab of a line is not a cell. A column is as wide as the widest cell of
     the consecutive lines that have it, plus two blanks.
@@ -159,7 +158,7 @@ def aligned(text: str) -> str:
 
 
 def _measure(lines: list[list[str]], widths: list[list[int]], begin: int, end: int, column: int) -> None:
-    """Append the width of `column` to every line from `begin` to `end` that has it, block by block, then go right."""
+    """Append the width of `column` to every line from `begin` to `end` that has it, block by block; then go right."""
     row = begin
     while row < end:
         if len(lines[row]) <= column + 1:

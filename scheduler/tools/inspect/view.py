@@ -1,14 +1,15 @@
-"""Nodes and pods -> the units that each pod holds on each card, as the legacy inspect counts them. Pure.
+"""Units that each pod holds on each card, counted from nodes and pods like the legacy inspect does. Pure.
 
-Which nodes and pods count: docs/develop/protocol.md, "The output of kubectl inspect gpushare". A pod that requests no
-GPU memory is not shown. Beyond the legacy command:
-- A node with an inventory (`gpushare/inventory`) shows each card with its own total, so that cards of 16 and 80 units
-  differ. On equal, healthy cards this is the legacy figure, the node's allocatable units divided by the number
-  of cards; the legacy command spreads what an unhealthy card takes from allocatable over all of them.
-- There, the UUID in `gpushare/cards` says which card an index meant: indexes change when the driver renumbers.
+docs/develop/protocol.md, "The output of kubectl inspect gpushare", describes which nodes and pods count. A pod that
+requests no GPU memory is not shown. Differences from the legacy command:
+- A node with an inventory (`gpushare/inventory`) shows each card with its own total, so cards of 16 and 80 units
+  differ. On equal, healthy cards this is the legacy figure: the node's allocatable units divided by the number of
+  cards. If a card is unhealthy, the legacy command spreads the missing units over all cards.
+- On such a node, the UUID in `gpushare/cards` shows which card an index meant, because indexes change when the driver
+  renumbers the cards.
 - Units on a card that the node does not have are pending; the legacy command leaves them out of the node's sum.
-- A node with pods that hold units is always shown, with the reason why its cards cannot be used; so is one with an
-  inventory. The legacy command shows neither while nothing is allocatable.
+- A node with an inventory, or with pods that hold units, is always shown, with the reason why its cards cannot be used.
+  The legacy command shows neither while nothing is allocatable.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +31,7 @@ class ListedResources:
 
 
 def no_units(reason: str) -> str:
-    """Text for a card without units, by its inventory. reason: `mig`, or "" if unknown."""
+    """Return the text for a card without units in its inventory. reason: `mig`, or "" if unknown."""
     return f"no units to share ({reason})" if reason else "no units to share"
 
 
@@ -38,7 +39,7 @@ def no_units(reason: str) -> str:
 class InspectedCard:
     """One card. total, allocated: units. uuid, model, health, reason: "" on a node without an inventory.
 
-    reason: of a health other than `healthy`, or of missing units. cordoned: by the node's annotation.
+    reason: for a health other than `healthy`, or for missing units. cordoned: by the node's annotation.
     """
 
     index: int
@@ -52,28 +53,27 @@ class InspectedCard:
 
     @property
     def not_offered(self) -> bool:
-        """Whether the kubelet does not offer its units: it is unhealthy or suspect."""
+        """True if the kubelet does not offer its units, because it is unhealthy or suspect."""
         return self.health in _OUT
 
     @property
     def out(self) -> str:
-        """Why it takes no new pods: `unhealthy (xid-79)`, `suspect`, `cordoned`; "" where it takes some."""
+        """Why the card takes no new pods: `unhealthy (xid-79)`, `suspect`, `cordoned`; "" if it takes some."""
         if self.not_offered:
             return f"{self.health} ({self.reason})" if self.reason else self.health
         return "cordoned" if self.cordoned else ""
 
     @property
     def without_units(self) -> str:
-        """Why it has no units, by the inventory: it is split (`mig`), or others use all of its memory; otherwise ""."""
+        """Why the inventory gives it no units: it is split (`mig`), or others use all of its memory; otherwise ""."""
         return "" if self.total or not self.uuid else no_units(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class EmptyCards:
-    """A node's cards before anything is held. by_uuid: UUID -> index, empty where only totals are known.
+    """Cards of a node without their pods. by_uuid: UUID -> index, empty if only totals are known.
 
-    total: allocatable units.
-    unreadable: there is an inventory, and these are not the cards in it.
+    total: allocatable units. unreadable: the node has an inventory, but these are not its cards.
     """
 
     cards: tuple[InspectedCard, ...]
@@ -84,7 +84,7 @@ class EmptyCards:
 
 
 def empty_cards(node: ListedNode, resources: ListedResources) -> EmptyCards:
-    """Cards of the inventory; equal ones without a readable inventory."""
+    """Return the cards of the inventory; equal cards without a readable inventory."""
     total = amount(node.status.allocatable, resources.gpu_mem)
     equal = _equal_cards(node, total, amount(node.status.allocatable, resources.gpu_count))
     text = annotations_of(node).get(names.INVENTORY)
@@ -120,17 +120,17 @@ def _equal_cards(node: ListedNode, total: int, announced: int) -> EmptyCards:
 
 
 def _cordoned(node: ListedNode) -> frozenset[str]:
-    """UUIDs, and indexes as text."""
+    """Return UUIDs, and indexes as text."""
     return frozenset(entry.strip() for entry in annotations_of(node).get(names.CORDON, "").split(","))
 
 
 def annotations_of(node: ListedNode) -> Mapping[str, str]:
-    """Annotations of the node, {} for none."""
+    """Return the annotations of the node; {} if it has none."""
     return node.metadata.annotations or {}
 
 
 def amount(quantities: Mapping[str, str | int | float] | None, name: str) -> int:
-    """A quantity in whole units, >= 0; 0 when it is absent or none."""
+    """Return a quantity in whole units, >= 0; 0 if it is absent or invalid."""
     try:
         return max(0, quantity.whole(str((quantities or {}).get(name, 0))))
     except quantity.QuantityError:
@@ -145,7 +145,7 @@ _USUAL: Final = ListedResources()
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One pod on the node. units: card index -> units; pending: units that are on no card of the node."""
+    """Pod on the node. units: card index -> units; pending: units that are on no card of the node."""
 
     namespace: str
     name: str
@@ -188,10 +188,10 @@ def view(
     with_gpu_memory_only: bool = True,
     resources: ListedResources = _USUAL,
 ) -> tuple[InspectedNode, ...]:
-    """The nodes by name, with the units that pods hold.
+    """Return the nodes by name, with the units that pods hold.
 
-    By default nodes that have GPU memory to allocate, an inventory, or pods that hold units. A node that pods name and
-    that is not among `nodes` is shown, too, so that those pods can be found.
+    By default, these are nodes that have allocatable GPU memory, an inventory, or pods that hold units. A node that
+    pods name but `nodes` lacks is shown, too, so that those pods can be found.
     """
     on_node: dict[str, list[ListedPod]] = {}
     for pod in {pod.metadata.uid or (pod.metadata.namespace, pod.metadata.name): pod for pod in pods}.values():
@@ -233,7 +233,7 @@ def _node(node: ListedNode, pods: Iterable[ListedPod], resources: ListedResource
 
 
 def _problem(node: ListedNode, empty: EmptyCards) -> str:
-    """The most important problem of the node, or ""."""
+    """Return the most important problem of the node, or ""."""
     if empty.unreadable:
         return f"its annotation {names.INVENTORY} cannot be read"
     why = [card.out or card.without_units for card in empty.cards]
@@ -252,7 +252,7 @@ def _holders(pods: Iterable[ListedPod], empty: EmptyCards, gpu_mem: str) -> tupl
 
 
 def _holder(pod: ListedPod, empty: EmptyCards, gpu_mem: str) -> Holder | None:
-    """None: the pod requests no GPU memory."""
+    """Return the pod's units; None if it requests no GPU memory."""
     containers = pod.spec.containers or ()
     requested = sum(amount(container.resources.limits, gpu_mem) for container in containers)
     if requested <= 0:
@@ -271,7 +271,7 @@ def _holder(pod: ListedPod, empty: EmptyCards, gpu_mem: str) -> Holder | None:
 
 
 def _allocated(annotations: Mapping[str, str]) -> dict[int, int]:
-    """Card index -> units over all containers; empty when the annotation is absent, empty or cannot be read."""
+    """Return card index -> units over all containers; empty if the annotation is absent, empty or unreadable."""
     per_card: dict[int, int] = {}
     for shares in _decoded(annotations, names.ALLOCATION).containers.values():
         for index, units in shares.items():
@@ -280,7 +280,7 @@ def _allocated(annotations: Mapping[str, str]) -> dict[int, int]:
 
 
 def _renumbered(written: Mapping[int, int], annotations: Mapping[str, str], empty: EmptyCards) -> Mapping[int, int]:
-    """The units by the indexes that the cards have now; cards that the node no longer has are left out."""
+    """Return the units by the current indexes of the cards, without cards that the node no longer has."""
     uuids = _decoded(annotations, names.ALLOCATION, names.CARDS).cards
     if not empty.by_uuid or not uuids:
         return written
@@ -293,7 +293,7 @@ def _renumbered(written: Mapping[int, int], annotations: Mapping[str, str], empt
 
 
 def _decoded(annotations: Mapping[str, str], *keys: str) -> allocation.Allocation:
-    """The allocation in these annotations, ignoring the others; empty when one of them cannot be read."""
+    """Return the allocation in these annotations, ignoring the others; empty if one of them cannot be read."""
     try:
         decoded = allocation.decode({key: annotations[key] for key in keys if key in annotations})
     except allocation.AllocationError:

@@ -1,7 +1,7 @@
 """Nodes and pods of the API server, with only the fields that `kubectl inspect gpushare` reads. Pure.
 
-Not `scheduler.kube.objects`: that lacks the addresses, rejects nulls that this accepts, and decodes a hundred unused
-fields. The items of a list are decoded separately, so that a malformed one costs one object.
+It does not use `scheduler.kube.objects`, which lacks addresses, rejects nulls that this module accepts, and decodes a
+hundred unused fields. The items of a list are decoded separately, so that a malformed item costs only one object.
 """
 
 import re
@@ -18,12 +18,12 @@ _Quantities: TypeAlias = dict[str, str | int | float]
 MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-# Names of pods, nodes and namespaces: RFC 1123 subdomains. Other text would make another request.
+# Names of pods, nodes and namespaces: RFC 1123 subdomains. Other text would result in another request.
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 def is_name(text: str) -> bool:
-    """Whether an object may have this name."""
+    """Return whether an object may have this name."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -39,7 +39,7 @@ class _Metadata(_Wire, frozen=True):
 
 
 class _Address(_Wire, frozen=True):
-    """type: InternalIP is the one that is shown."""
+    """An address. type: InternalIP is the one that is shown."""
 
     type: str = ""
     address: str = ""
@@ -93,7 +93,7 @@ class _ListMeta(_Wire, frozen=True):
 
 
 class RawPage(_Wire, frozen=True):
-    """One answer to a list request, its items still raw. metadata.rest: token for the next page, "" at the end."""
+    """Answer to a list request, with raw items. metadata.rest: token for the next page, "" at the end."""
 
     items: tuple[msgspec.Raw, ...] | None = None
     metadata: _ListMeta = _ListMeta()
@@ -115,7 +115,7 @@ _KINDS: Final = {ListedNode: "node", ListedPod: "pod"}
 
 
 def read(items: Sequence[msgspec.Raw], kind: type[T]) -> tuple[list[T], list[str]]:
-    """The readable objects, and a line for each unreadable one."""
+    """Return the readable objects, and a line for each unreadable one."""
     decode, objects, problems = msgspec.json.Decoder(kind).decode, list[T](), list[str]()
     for item in items:
         try:

@@ -1,1 +1,1 @@
-"""`kubectl gpushare` and `kubectl inspect gpushare`, with the rights of their user."""
+"""`kubectl gpushare` and `kubectl inspect gpushare`, which run with their user's rights."""

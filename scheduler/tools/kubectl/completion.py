@@ -1,7 +1,7 @@
-"""Completions of the command line, and the scripts that have a shell ask for them.
+"""Completions of the command line, and the scripts that make a shell request them.
 
-kubectl calls an executable `kubectl_complete-gpushare` on PATH, with the words after `kubectl gpushare`; it prints a
-word a line, and at the end a directive. Source: kubectl's "Completion for plugins", and cobra's ShellCompDirective: 4
+kubectl calls an executable `kubectl_complete-gpushare` on PATH with the words after `kubectl gpushare`. It prints one
+word per line, and a directive at the end. Source: kubectl's "Completion for plugins", and cobra's ShellCompDirective: 4
 excludes files, 0 allows them.
 """
 
@@ -54,7 +54,7 @@ _SCRIPTS: Final[dict[Shell, str]] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def script(shell: Shell) -> str:
-    """For `kubectl-gpushare` itself; `kubectl gpushare` only needs kubectl's own completion."""
+    """Return the script for `kubectl-gpushare` itself; `kubectl gpushare` only needs kubectl's own completion."""
     return _SCRIPTS[shell]
 
 
@@ -65,7 +65,7 @@ _OF_FILES: Final = frozenset({"FILE"})
 
 
 def candidates(command: Any, words: Sequence[str]) -> tuple[list[tuple[str, str]], int]:  # noqa: ANN401 - click's, vendored
-    """([(word, description)], directive). words: after the program's name; the last is the one to complete."""
+    """Return ([(word, description)], directive). words: after the program's name; the last is the one to complete."""
     *before, begun = words or [""]
     chosen, after = _chosen(command, before)
     if chosen is None:
@@ -87,7 +87,7 @@ def candidates(command: Any, words: Sequence[str]) -> tuple[list[tuple[str, str]
 
 
 def _chosen(command: Any, words: Sequence[str]) -> tuple[Any, Sequence[str]]:  # noqa: ANN401 - as above
-    """(the command that the words name, the words after it); None for no command."""
+    """Return (the command that the words name, the words after it); None for no command."""
     if command is None or not words or not commands_of(command):
         return command, words
     meant = command.as_meant(words)
@@ -113,7 +113,7 @@ def _choices(parameter: Any, before: Sequence[str]) -> list[tuple[str, str]]:  #
 
 
 def _nodes(before: Sequence[str]) -> list[str]:
-    """Nodes with an inventory, of the cluster that the words name so far; none if it does not answer in time."""
+    """Return nodes with an inventory, of the cluster named so far; none if it does not answer in time."""
     import typer  # noqa: PLC0415 - slow to import, and seldom needed
 
     from scheduler.kube.rest.client_config.overrides import Overrides  # noqa: PLC0415
@@ -141,7 +141,7 @@ def _nodes(before: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    """The console script `kubectl_complete-gpushare`."""
+    """Run the console script `kubectl_complete-gpushare`."""
     from scheduler.process.logs import configure_for_commands  # noqa: PLC0415 - slow to import
 
     configure_for_commands()

@@ -1,4 +1,4 @@
-"""`kubectl gpushare doctor`: reads the input of the checks. Missing rights are findings."""
+"""`kubectl gpushare doctor`: reads the input of the checks. Missing rights are reported as findings."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ class _Status(msgspec.Struct, rename="camel", frozen=True):
 
 
 class PodReadiness(objects.ApiObject, frozen=True):
-    """v1.Pod: the fields with the time of its readiness."""
+    """v1.Pod, limited to the fields with the time of its readiness."""
 
     API_KIND: ClassVar[str] = "Pod"
     spec: objects.PodSpec = objects.PodSpec()
@@ -69,7 +69,7 @@ class _BindingSpec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ValidatingAdmissionPolicyBinding(objects.ApiObject, frozen=True):
-    """admissionregistration.k8s.io/v1: where a policy holds, and its effect."""
+    """admissionregistration.k8s.io/v1: where a policy applies, and its effect."""
 
     spec: _BindingSpec = _BindingSpec()
 
@@ -80,7 +80,7 @@ _BINDINGS: Final = Kind("policies", ValidatingAdmissionPolicyBinding, f"{_GROUP}
 
 
 async def facts(target: Target) -> ClusterFacts:
-    """Facts of the flags' cluster. Raises Unreadable when nothing can be read."""
+    """Return the facts of the flags' cluster. Raises Unreadable if nothing can be read."""
     async with session(target) as of:
         return await read_facts(of.cluster, of.configuration, of.cluster.server_version, datetime.now(UTC))
 
@@ -91,7 +91,7 @@ async def read_facts(
     server_version: Callable[[], Awaitable[ServerVersion]],
     now: datetime,
 ) -> ClusterFacts:
-    """now: by this machine's clock. Raises Unreadable when nothing can be read."""
+    """Read the facts. now: by this machine's clock. Raises Unreadable if nothing can be read."""
     unread: dict[str, str] = {}
     version: ServerVersion | None = None
     with _noting(unread, "version"):
@@ -129,7 +129,7 @@ async def _read(cluster: Cluster, kind: Kind[T], unread: dict[str, str]) -> Sequ
 
 @contextlib.contextmanager
 def _noting(unread: dict[str, str], what: str) -> Iterator[None]:
-    """Note an unreadable kind; a server that does not answer ends the rest, too."""
+    """Note an unreadable kind. A server that does not answer ends all reading."""
     try:
         yield
     except ApiSilent as error:
@@ -141,9 +141,10 @@ def _noting(unread: dict[str, str], what: str) -> Iterator[None]:
 async def _lease(
     cluster: Cluster, kind: Kind[Lease], now: datetime, unread: dict[str, str]
 ) -> tuple[Lease | None, bool]:
-    """(the Lease, whether its holder renews it). Its time is by the holder's clock, which may be wrong either way.
+    """Return (the Lease, whether its holder renews it).
 
-    So if that is not within its duration, it is read again a little later: a holder renews it often.
+    Its time is by the holder's clock, which may be wrong either way.
+    So if the time is not within the Lease's duration, it is read again a little later: a holder renews it often.
     """
     first = next(iter(await _read(cluster, kind, unread)), None)
     if first is None or not first.spec.holder_identity:
@@ -157,7 +158,7 @@ async def _lease(
 
 
 async def _policies(cluster: Cluster, unread: dict[str, str]) -> dict[str, bool] | None:
-    """By name, whether a binding enforces the policy everywhere. None: the server has no such API."""
+    """Return by name whether a binding enforces the policy everywhere. None if the server has no such API."""
     with _noting(unread, "policies"):
         try:
             there, bindings = await all_of(cluster, _POLICIES), await all_of(cluster, _BINDINGS)
@@ -169,7 +170,7 @@ async def _policies(cluster: Cluster, unread: dict[str, str]) -> dict[str, bool]
 
 
 async def _away_since(cluster: Cluster, pods: Sequence[objects.PodObject], unread: dict[str, str]) -> dict[str, str]:
-    """Node -> since when the device plugin's pod there is not ready."""
+    """Return for each node since when its device plugin's pod is not ready."""
     key, value = PLUGIN_LABEL
     namespaces = {pod.metadata.namespace for pod in pods if (pod.metadata.labels or {}).get(key) == value}
     since: dict[str, str] = {}
@@ -188,13 +189,13 @@ def _age_s(lease: Lease | None, now: datetime) -> float | None:
 
 
 def _waiting_s(pods: Sequence[objects.PodObject], now: datetime) -> dict[str, float]:
-    """Uid of each pod without a node -> its age, where its age is known."""
+    """Return the age of each pod without a node by uid, if it is known."""
     ages = {pod.metadata.uid: _since_s(pod.metadata.creation_timestamp, now) for pod in pods if not pod.spec.node_name}
     return {uid: age_s for uid, age_s in ages.items() if age_s is not None}
 
 
 def _since_s(time: str, now: datetime) -> float | None:
-    """Seconds since an RFC 3339 time; None if it cannot be read."""
+    """Return the seconds since an RFC 3339 time; None if it cannot be read."""
     try:
         return (now - datetime.fromisoformat(time)).total_seconds()
     except (ValueError, TypeError, OverflowError):

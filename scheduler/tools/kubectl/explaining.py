@@ -1,4 +1,4 @@
-"""`explain` and `what-if`: a cluster or cluster files, read once, and the answer on stdout."""
+"""`explain` and `what-if`: read a cluster or cluster files once, and print the answer."""
 
 import asyncio
 import shutil
@@ -30,7 +30,7 @@ def explain(target: Target, files: Sequence[Path], *, namespace: str, name: str,
 
 
 def what_if(target: Target, files: Sequence[Path], *, file: Path, replicas: int, output: str | None) -> None:
-    """Print the answer. files: as `explain`. Raises Unanswerable."""
+    """Print the answer. files: as in `explain`. Raises Unanswerable."""
     read = within(manifest(file), target.namespace)
 
     async def ask(of: ClusterView) -> WhatIfAnswer:
@@ -58,5 +58,5 @@ def _print(answer: Explanation | WhatIfAnswer, output: str | None) -> None:
 
 
 def text(answer: Explanation | WhatIfAnswer, width: int) -> str:
-    """Text for a terminal of `width` columns."""
+    """Return text for a terminal with `width` columns."""
     return explanation_text(answer, width) if isinstance(answer, Explanation) else what_if_text(answer, width)

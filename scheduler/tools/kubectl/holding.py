@@ -1,4 +1,4 @@
-"""`kubectl gpushare top pods`: reads the pods, and what their nodes report of them."""
+"""`kubectl gpushare top pods`: reads the pods, and the reports of their nodes."""
 
 import asyncio
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ KINDS_OF_TOP: Final[tuple[Kind[Any], ...]] = (NODES, PODS, CONFIG_MAPS)
 
 
 def selected(program: str, selector: str) -> Expressions:
-    """The requirements of `--selector`, () for all pods. Ends the program where it is invalid."""
+    """Return the requirements of `--selector`, () for all pods. Exits if it is invalid."""
     try:
         return of_text(selector) if selector else ()
     except SelectorError as error:
@@ -31,7 +31,7 @@ def selected(program: str, selector: str) -> Expressions:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The pods of the flags. labels, names, node: empty for all. everywhere: of all namespaces."""
+    """Pods chosen by flags. labels, names, node: empty for all. everywhere: in all namespaces."""
 
     labels: Expressions
     names: frozenset[str]
@@ -40,7 +40,7 @@ class Chosen:
     everywhere: bool
 
     def held(self, view: ClusterView) -> HoldingPods:
-        """These pods of the cluster."""
+        """Return these pods of the cluster."""
 
         def chosen(record: PodRecord) -> bool:
             key = record.pod.key
@@ -54,12 +54,12 @@ class Chosen:
         return holding_pods(view.reading.engine, view.reading.unit_mib, chosen)
 
     def sorted(self, found: HoldingPods, reports: NodeReports) -> HoldingPods:
-        """The pods with the reports of their nodes."""
+        """Return the sorted pods with the reports of their nodes."""
         return pods_by(reported(found, reports.isolation, reports.used_mib), self.sort_by)
 
 
 def holding(target: Target, chosen: Chosen) -> HoldingPods:
-    """The chosen pods. Raises Unanswerable."""
+    """Return the chosen pods. Raises Unanswerable."""
 
     async def ask() -> HoldingPods:
         async with session(target) as of:
@@ -78,12 +78,15 @@ def _nodes(found: HoldingPods) -> set[str]:
 
 
 def follow_holding(target: Target, chosen: Chosen, *, wide: bool, headers: bool) -> None:
-    """Print them, and those that change, until interrupted; what they use is not read. Raises Unanswerable."""
+    """Print the pods, and those that change, until interrupted. Does not read their memory in use.
+
+    Raises Unanswerable.
+    """
     asked, known = set[str](), dict[str, str]()
 
     async def lines(view: ClusterView) -> Iterable[Line]:
         found = chosen.held(view)
-        # A node is asked once: its pods change far more often than its isolation.
+        # Each node is read only once, because its pods change far more often than its isolation.
         if new := _nodes(found) - asked:
             known.update((await isolations(view.cluster, new)).isolation)
             asked.update(new)

@@ -1,9 +1,9 @@
 """`kubectl inspect gpushare [-d] [node ...]`: the units that each pod holds on each card.
 
-The default output is that of the legacy command, byte for byte; `-o`, `--used`, `--config`, `--context`,
-`--kubeconfig`, further nodes, and below the legacy text nodes with pods and without allocatable GPU memory, are
-additions. Reads any cluster that shares GPUs by memory, ours or the legacy one, through a kubeconfig (`KUBECONFIG`, or
-`~/.kube/config`). Rights needed: list nodes and pods, or with nodes named, get nodes and list pods.
+The default output is that of the legacy command, byte by byte. Additions are `-o`, `--used`, `--config`, `--context`,
+`--kubeconfig`, further nodes, and, below the legacy text, nodes that have pods but no allocatable GPU memory. Reads any
+cluster that shares GPUs by memory, ours or the legacy one, through a kubeconfig (`KUBECONFIG`, or `~/.kube/config`).
+Required rights: list nodes and pods; if nodes are named, get nodes and list pods.
 """
 
 import argparse
@@ -25,11 +25,14 @@ from scheduler.tools.inspect.view import InspectedNode, ListedResources, view
 
 
 class InspectFailed(Exception):
-    """The cluster cannot be read; the message says why."""
+    """The cluster cannot be read. The message says why."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script. Exit code 1, with the reason on standard output like the legacy command, on failure."""
+    """Run the console script.
+
+    On failure, exits with 1 and prints the reason on standard output, like the legacy command.
+    """
     ending.run("kubectl inspect gpushare", lambda: _inspect(arguments))
 
 
@@ -39,7 +42,7 @@ def _inspect(arguments: Sequence[str] | None) -> None:
         resources = _resources(chosen)
         node_items, pod_items = _fetch(chosen)
     except InspectFailed as error:
-        # The legacy command ends without a line end here.
+        # The legacy command prints no line end here.
         show_text(f"Failed due to {_first_line(error)}")
         raise SystemExit(1) from None
     nodes, unread_nodes = wire.read(node_items, wire.ListedNode)
@@ -88,15 +91,15 @@ def _parser() -> argparse.ArgumentParser:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Print the error, as argparse does, with the arguments quoted as plain text."""
+        """Print the error like argparse, with the arguments quoted as plain text."""
         super().error(one_line(message))
 
 
 class _Version(argparse.Action):
-    """argparse's version action, with a text that is only computed when needed."""
+    """argparse's version action, with a text that is computed only when needed."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Print it, and end."""
+        """Print the version and exit."""
         from scheduler.process.build_info import build_info  # noqa: PLC0415 - slow to import
 
         show([f"kubectl-inspect-gpushare {build_info()}"])
@@ -104,7 +107,7 @@ class _Version(argparse.Action):
 
 
 def _resources(chosen: argparse.Namespace) -> ListedResources:
-    """Names in the configuration. Sets the cluster of `chosen` if no flag names one. Raises InspectFailed."""
+    """Return the names in the configuration. Sets the cluster of `chosen` if no flag does. Raises InspectFailed."""
     if chosen.config is None:
         return ListedResources()
     # Slow to import, and seldom needed.
@@ -124,8 +127,8 @@ def _resources(chosen: argparse.Namespace) -> ListedResources:
 
 
 def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:
-    """The nodes and pods to show. Raises InspectFailed."""
-    # Slow to import, and `--help` does not need it.
+    """Return the nodes and pods to show. Raises InspectFailed."""
+    # Slow to import, and not needed by `--help`.
     from scheduler.tools.kubectl.inspect_cluster import CannotRead, read  # noqa: PLC0415
 
     names = sorted(set(chosen.nodes))

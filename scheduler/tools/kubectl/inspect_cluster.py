@@ -1,4 +1,4 @@
-"""The nodes and pods that `inspect` shows, read page by page as the user of a kubeconfig."""
+"""Nodes and pods that `inspect` shows, read page by page with the rights of a kubeconfig's user."""
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from http import HTTPMethod
@@ -18,20 +18,20 @@ _PODS: Final = "/api/v1/pods"
 _PAGE: Final = 500
 _RAW_PAGE: Final = msgspec.json.Decoder(wire.RawPage)
 _ANSWER_S: Final = 60.0
-# The view leaves finished pods out anyway; this saves fetching them.
+# The view leaves out finished pods anyway; this avoids fetching them.
 _LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class CannotRead(Exception):
-    """The cluster cannot be read; the message says why."""
+    """The cluster cannot be read. The message says why."""
 
 
 async def read(
     environment: Mapping[str, str], kubeconfig: str | None, context: str | None, names: Collection[str]
 ) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:
-    """The nodes of these names with their pods, or all without names. Raises CannotRead.
+    """Read the nodes of these names with their pods, or all nodes without names. Raises CannotRead.
 
-    As kubectl, never as a pod's service account.
+    Uses a kubeconfig like kubectl, never a pod's service account.
     """
     try:
         connection = await connect(environment, kubeconfig=kubeconfig, context=context, service_account=None)
@@ -60,7 +60,7 @@ def _pods(transport: Transport, selector: str) -> AsyncIterator[msgspec.Raw]:
 async def _listed(
     transport: Transport, path: str, kind: str, selected: Mapping[str, str] | None = None
 ) -> AsyncIterator[msgspec.Raw]:
-    """Every item of a list, fetched in pages."""
+    """Yield every item of a list, fetched in pages."""
     query = {"limit": str(_PAGE), **(selected or {})}
     while True:
         page = decoded(_RAW_PAGE.decode, await _got(transport, f"{path}?{urlencode(query)}", kind))

@@ -1,4 +1,4 @@
-"""`kubectl gpushare`: the commands and their flags. What each command does is in a module of its own."""
+"""`kubectl gpushare`: the commands and their flags. The implementation of each command is in a separate module."""
 
 import asyncio
 import sys
@@ -211,7 +211,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> No
 
 
 def main() -> None:
-    """The console script `kubectl-gpushare`."""
+    """Run the console script `kubectl-gpushare`."""
     from scheduler.process.logs import configure_for_commands  # noqa: PLC0415 - as above
 
     configure_for_commands()

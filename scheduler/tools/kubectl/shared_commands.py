@@ -1,4 +1,4 @@
-"""The commands that both programs have: `explain`, `what-if` and `defragment`."""
+"""Commands that both programs have: `explain`, `what-if` and `defragment`."""
 
 from pathlib import Path
 from typing import Annotated

@@ -157,7 +157,7 @@ def pods(
 
 
 def _counted(target: Target, names: Sequence[str], sort_by: str) -> "Top":
-    """Usage of nodes of these names, of all without names. Ends the program if there is no such node."""
+    """Return the usage of these nodes, or of all nodes without names. Exits if a node does not exist."""
     from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415
     from scheduler.tools.cli.session import asked  # noqa: PLC0415
     from scheduler.tools.explain.top import of_nodes, sorted_by  # noqa: PLC0415
@@ -176,7 +176,7 @@ def _counted(target: Target, names: Sequence[str], sort_by: str) -> "Top":
 
 
 def _any(found: Sequence[object], otherwise: str) -> bool:
-    """Whether there is something to show; standard error says it where there is nothing, as kubectl does."""
+    """Return whether there is something to show. If not, report it on standard error, like kubectl."""
     if not found:
         warn([otherwise])
     return bool(found)
@@ -196,7 +196,7 @@ def _follow(
     *,
     headers: bool,
 ) -> NoReturn:
-    """Print the lines, and those that change, until the program is interrupted."""
+    """Print the lines, and those that change, until interrupted."""
     from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415
     from scheduler.tools.cli.following import follow  # noqa: PLC0415
     from scheduler.tools.explain.top import of_nodes, sorted_by  # noqa: PLC0415

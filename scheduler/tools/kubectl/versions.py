@@ -1,4 +1,4 @@
-"""`kubectl gpushare version`: of this program, the scheduler, the device plugins and the API server."""
+"""`kubectl gpushare version`: versions of this program, the scheduler, the device plugins and the API server."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,10 @@ from scheduler.tools.explain.tones import Line
 
 
 class ProgramVersions(Answer, frozen=True):
-    """client: this program. server: the API server. scheduler, device_plugin: distinct images, empty if not found.
+    """Versions. client: this program. server: the API server.
 
-    unread: sentences about those that could not be read.
+    scheduler, device_plugin: distinct images; empty if not found.
+    unread: sentences about versions that could not be read.
     """
 
     client: str
@@ -30,7 +31,7 @@ class ProgramVersions(Answer, frozen=True):
 
 
 def versions(target: Target, *, client_only: bool) -> ProgramVersions:
-    """The versions. Raises Unreadable where the API server does not answer."""
+    """Return the versions. Raises Unreadable if the API server does not answer."""
     own = str(build_info())
     if client_only:
         return ProgramVersions(client=own)
@@ -64,12 +65,12 @@ async def _versions(cluster: KubeCluster, own: str, server: str) -> ProgramVersi
 
 
 def _images(specs: Sequence[ProgramSpec]) -> list[str]:
-    """Distinct images of the first containers, sorted."""
+    """Return the distinct images of the first containers, sorted."""
     return sorted({spec.containers[0].image for spec in specs if spec.containers})
 
 
 def version_lines(found: ProgramVersions) -> Iterator[Line]:
-    """A line for each."""
+    """Yield a line for each version."""
     yield Line(f"Client: {found.client}")
     if found.server:
         yield Line(f"Scheduler: {', '.join(found.scheduler) or 'not found'}")

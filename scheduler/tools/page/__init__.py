@@ -1,4 +1,4 @@
-"""The web page: its viewers, its data, and the files for browsers. It only reads engine and tables.
+"""Web page: its viewers, its data, and the files for browsers. It only reads engine and tables.
 
-Answers are made on the event loop, in slices of a millisecond or less: nothing is copied, and nothing is locked.
+Answers are computed on the event loop, in slices of at most a millisecond, without copies and without locks.
 """

@@ -1,13 +1,13 @@
-"""Viewers of the page and the namespaces they may see, decided by the API server and kept for a minute.
+"""Viewers of the page and the namespaces that they may see, decided by the API server and cached for a minute.
 
     token ──digest──▶ known ──▶ Viewer ──sees(namespace)──▶ known ──▶ yes or no
                         │ no                                  │ no: not yet, and it is requested
                         └─▶ TokenReview, `get` on /gpushare   └─▶ `list pods` there
 
 Requests with the same token share one review. Reviews are limited to a few a second: beyond that an unknown token is
-rejected with a request to retry, and a namespace waits. Known tokens have their own limit, so that unknown ones,
-however many, do not affect them; beyond that limit, the last answer holds for another minute. No token is kept, only
-its digest. Owned by the event loop.
+rejected with a request to retry, and a namespace waits. Known tokens have a separate limit, so that any number of
+unknown ones does not affect them; beyond that limit, the last answer stays valid for another minute. No token is kept,
+only its digest. Owned by the event loop.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ PATH: Final = "/gpushare"
 KEPT_S: Final = 60.0
 # A newly granted right takes effect soon.
 _REFUSAL_KEPT_S: Final = 5.0
-# Before an answer ends it is asked for again, so that names do not come and go.
+# Answers are renewed before they expire, so that names do not disappear and come back.
 _AGAIN_AFTER_S: Final = 45.0
 _MOST_TOKENS: Final = 256
 _MOST_NAMESPACES: Final = 4096
 _LONGEST_TOKEN: Final = 16_384
 _REVIEWS_A_SECOND: Final = 10.0
 _BURST: Final = 20.0
-# On the wire, where the API server is slow: each may hold a connection.
+# Concurrent reviews, for a slow API server: each may hold a connection.
 _MOST_AT_ONCE: Final = 8
 _BEARER: Final = "bearer "
 
@@ -49,30 +49,30 @@ class AccessDenied(Exception):
 
 
 class Reviewer(Protocol):
-    """See `scheduler.kube.rest.reviews.Reviews`. Every method raises ApiError."""
+    """Source of reviews, see `scheduler.kube.rest.reviews.Reviews`. Every method raises ApiError."""
 
     async def user_of(self, token: str) -> User | None:
-        """Owner of the token, None for an invalid one."""
+        """Return the owner of the token; None for an invalid token."""
         ...
 
     async def may_get_url(self, user: User, path: str) -> bool:
-        """Whether the user may `get` a nonResourceURL."""
+        """Return whether the user may `get` a nonResourceURL."""
         ...
 
     async def may_list_pods(self, user: User, namespace: str) -> bool:
-        """Whether the user may list the pods of a namespace; "": of all of them."""
+        """Return whether the user may list the pods of a namespace; "": of all namespaces."""
         ...
 
 
 class Allowance:
-    """A rate limit: a number per second, and a small burst."""
+    """Rate limit: a number per second, and a small burst."""
 
     def __init__(self, per_s: float, burst: float, now_s: Callable[[], float]) -> None:
         self._per_s, self._burst, self._now_s = per_s, burst, now_s
         self._left, self._counted_s = burst, now_s()
 
     def take(self) -> bool:
-        """One of them; False when none is left."""
+        """Use up one request. Returns False if none is left."""
         now_s = self._now_s()
         self._left = min(self._burst, self._left + (now_s - self._counted_s) * self._per_s)
         self._counted_s = now_s
@@ -83,18 +83,18 @@ class Allowance:
 
 
 class Viewer:
-    """A user who may see the page. until_s: when that must be checked again. version: moves when more is known."""
+    """A user who may see the page. until_s: when to check that again. version: changes when more is known."""
 
     def __init__(self, user: User, until_s: float) -> None:
         self.user = user
         self.until_s = until_s
         self.version = 0
-        # Namespace, "" for all of them -> (whether its pods may be listed, when that was asked).
+        # Namespace, "" for all of them -> (whether its pods may be listed, time of that answer).
         self.rights: LRUCache[str, tuple[bool, float]] = LRUCache(_MOST_NAMESPACES)
         self.wanted: OrderedDict[str, None] = OrderedDict([("", None)])
 
     def sees(self, namespace: str, now_s: float) -> bool:
-        """Whether to show pods of the namespace by name; an unknown answer counts as no, and is requested."""
+        """Return whether to show pods of the namespace by name. An unknown answer counts as no, and is requested."""
         return self._may("", now_s) or self._may(namespace, now_s)
 
     def _may(self, namespace: str, now_s: float) -> bool:
@@ -105,14 +105,14 @@ class Viewer:
 
 
 class Guard(Protocol):
-    """Decides about viewers."""
+    """Access control for viewers."""
 
     async def viewer(self, authorization: str) -> Viewer:
-        """The viewer with this header. Raises AccessDenied."""
+        """Return the viewer with this header. Raises AccessDenied."""
         ...
 
     def learn(self, viewer: Viewer) -> None:
-        """Ask for the namespaces that the viewer has been asked about, in the background."""
+        """Request the viewer's unknown rights to namespaces in the background."""
         ...
 
     async def close(self) -> None:
@@ -121,25 +121,25 @@ class Guard(Protocol):
 
 
 class Everybody(Guard):
-    """Access for all, on a cluster without secrets: the demo's."""
+    """Access for everyone, on a cluster without secrets: the demo's."""
 
     def __init__(self) -> None:
         self._viewer = Viewer(User("everybody"), inf)
         self._viewer.rights[""] = (True, inf)
 
     async def viewer(self, authorization: str) -> Viewer:  # noqa: ARG002 - as Guard
-        """One viewer for all requests."""
+        """Return one viewer for all requests."""
         return self._viewer
 
     def learn(self, viewer: Viewer) -> None:
-        """Nothing to request."""
+        """Do nothing: there is nothing to request."""
 
     async def close(self) -> None:
-        """Nothing to cancel."""
+        """Do nothing: there is nothing to cancel."""
 
 
 class _Reviews:
-    """Reviews of one kind of tokens. asking: running ones, by digest."""
+    """Reviews of one kind of token. asking: running reviews, by digest."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.allowance = Allowance(_REVIEWS_A_SECOND, _BURST, now_s)
@@ -149,11 +149,11 @@ class _Reviews:
         """Note the end of a review."""
         del self.asking[digest]
         if not done.cancelled():
-            done.exception()  # retrieved here, in case that no caller waits
+            done.exception()  # retrieved here, because there may be no caller waiting
 
 
 class Access(Guard):
-    """Viewers by their tokens; see the module."""
+    """Viewers by their tokens, decided by the API server."""
 
     def __init__(self, reviewer: Reviewer, now_s: Callable[[], float]) -> None:
         """now_s: monotonic."""
@@ -167,7 +167,7 @@ class Access(Guard):
         self._learning: dict[Viewer, asyncio.Task[None]] = {}
 
     async def viewer(self, authorization: str) -> Viewer:
-        """The viewer with this header. Raises AccessDenied."""
+        """Return the viewer with this header. Raises AccessDenied."""
         token = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
         if not token or len(token) > _LONGEST_TOKEN or not token.isascii():
             raise AccessDenied(HTTPStatus.UNAUTHORIZED, "This page needs a token of the cluster.")
@@ -185,11 +185,11 @@ class Access(Guard):
             raise AccessDenied(
                 HTTPStatus.TOO_MANY_REQUESTS, "Too many tokens are being checked; try again in a moment."
             )
-        # A caller that leaves does not end it for the others.
+        # A caller that leaves does not cancel it for the others.
         return await asyncio.shield(asking)
 
     def learn(self, viewer: Viewer) -> None:
-        """Ask for the namespaces that the viewer has been asked about, in the background."""
+        """Request the viewer's unknown rights to namespaces in the background."""
         if viewer.wanted and viewer not in self._learning:
             learning = self._learning[viewer] = asyncio.create_task(self._learn(viewer))
             learning.add_done_callback(lambda _: self._learning.pop(viewer))
@@ -202,7 +202,7 @@ class Access(Guard):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _asked(self, digest: bytes, token: str, known: Viewer | None) -> asyncio.Task[Viewer] | None:
-        """The review of a token; None where there are too many."""
+        """Return the review of a token; None if there are too many."""
         for reviews in (self._strangers, self._known):
             if (asking := reviews.asking.get(digest)) is not None:
                 return asking
@@ -243,7 +243,7 @@ class Access(Guard):
                 return
 
     async def _learn_one(self, viewer: Viewer, namespace: str) -> bool:
-        """False if the API server does not answer: the next viewer repeats the request."""
+        """Learn one right. Returns False if the API server does not answer: the next viewer repeats the request."""
         asked_s = self._now_s()
         try:
             allowed = await self._reviewer.may_list_pods(viewer.user, namespace)

@@ -1,4 +1,4 @@
-"""Background tasks of the page. A bug in one is logged, and ends neither the page nor the scheduler."""
+"""Background tasks of the page. An error in one is logged, and ends neither the page nor the scheduler."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ log = structlog.get_logger()
 
 
 def in_background(name: str, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Start it. name: in the log, should it end by an error."""
+    """Start a background task. name: for the log, if it ends with an error."""
     task = asyncio.create_task(doing, name=name)
     task.add_done_callback(_ended)
     return task

@@ -1,4 +1,4 @@
-"""The files of the page, as a browser gets them."""
+"""Files of the page, as sent to browsers."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -16,7 +16,10 @@ _TYPES: Final = {
 
 
 def files() -> Mapping[str, tuple[bytes, str]]:
-    """(content, type) of each file of the page, by path. Read once: a request can name no file of the machine."""
+    """Return (content, type) of each file of the page, by path.
+
+    Files are read once, so a request cannot name any other file of the machine.
+    """
     folder = Path(static.__path__[0])
     found = {
         f"/{file.name}": (file.read_bytes(), _TYPES[file.suffix]) for file in folder.iterdir() if file.suffix in _TYPES
@@ -25,7 +28,7 @@ def files() -> Mapping[str, tuple[bytes, str]]:
 
 
 def form_of(served: Mapping[str, tuple[bytes, str]]) -> str:
-    """Version of the answers that a page can read: replicas with the same files have the same one."""
+    """Return the version of the answers that a page can read. Replicas with the same files have the same version."""
     digest = blake2b(digest_size=16)
     for path, (content, _) in sorted(served.items()):
         digest.update(f"{path} {len(content)}\n".encode() + content)

@@ -1,4 +1,4 @@
-"""Use of the cluster, minute by minute, for the last hours since the start of this process."""
+"""Usage of the cluster, minute by minute, for the last hours since the start of this process."""
 
 import asyncio
 from collections import deque
@@ -20,10 +20,10 @@ _KEPT_S: Final = 1.0
 
 
 class HistoryPoint(msgspec.Struct, rename="camel"):
-    """A minute. at_s: Unix seconds. units, booked: of the usable cards.
+    """Usage in one minute. at_s: Unix seconds. units, booked: of the usable cards.
 
-    fragmented: 0 to 1, the share of free memory that typical pods cannot use, see `scheduler.state.packing`.
-    empty, cards: usable cards without pods, and all usable cards. waiting: pods.
+    fragmented: 0 to 1, the share of free memory that typical pods cannot use, see `scheduler.state.packing`. empty,
+    cards: usable cards without pods, and all usable cards. waiting: number of pods.
     """
 
     at_s: int
@@ -36,7 +36,7 @@ class HistoryPoint(msgspec.Struct, rename="camel"):
 
 
 async def point(tables: Tables, waiting: int, at_s: float) -> HistoryPoint:
-    """From the tables at the start of the call."""
+    """Compute a point from the tables at the start of the call."""
     # Both in one step; the slow part runs in another thread.
     copied = Copied.of(tables, tables.target.usual())
     found = _point(tables, waiting, at_s)
@@ -69,7 +69,7 @@ def _point(tables: Tables, waiting: int, at_s: float) -> HistoryPoint:
 
 
 class UsageHistory:
-    """The last POINTS minutes. wall_s: Unix seconds."""
+    """Usage in the last POINTS minutes. wall_s: returns Unix seconds."""
 
     def __init__(self, tables: Tables, lengths: Callable[[], dict[str, int]], wall_s: Callable[[], float]) -> None:
         self._tables, self._lengths, self._wall_s = tables, lengths, wall_s
@@ -77,11 +77,11 @@ class UsageHistory:
         self._now = SharedAnswer(self._made, _KEPT_S)
 
     async def points(self) -> list[HistoryPoint]:
-        """The oldest first; the last one is of now, or as old as it takes to make."""
+        """Return the points, oldest first. The last one is current, except for the time it takes to compute."""
         return [*self._points, await self._now.get()]
 
     async def run(self) -> None:
-        """Note one each minute, until cancelled."""
+        """Note one point each minute, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             self._points.append(await self._now.get())

@@ -1,12 +1,12 @@
-"""The leader's page: a standby replica forwards its viewers' queries there, with their tokens.
+"""Page of the leader, to which a standby replica forwards its viewers' queries, with their tokens.
 
-    the Lease names a page ──▶ it shows our own certificate ──▶ the question, with the token ──▶ its answer, as it comes
+    the Lease names a page ──▶ it shows our own certificate ──▶ the query, with the token ─────▶ its answer, as it comes
              │ no                        │ no, or nothing                    │ not by the leader, or nothing
              └───────────────────────────┴──────────▶ own tables ◀───────────┘
 
-Anyone who can write the Lease can name any address. So nothing is sent before the other end has proved by TLS that it
-has the key of this replica's own page certificate: the replicas mount the same Secret. Redirects are not followed.
-Answers are not stored: they are read as fast as the browser takes them.
+Anyone who can write the Lease can name any address. So nothing is sent before the other end has proved through TLS that
+it has the key of this replica's own page certificate, because the replicas mount the same Secret. Redirects are not
+followed. Answers are not buffered: they are read as fast as the browser accepts them.
 """
 
 import asyncio
@@ -26,23 +26,23 @@ from scheduler.kube.rest.failures import one_line
 from scheduler.process.places import wrote
 from scheduler.tools.page.access import Allowance
 
-# Marks a request that a page of this form has forwarded; it is not forwarded again.
+# Marks a request that a page has forwarded, and names that page's form; it is not forwarded again.
 FORWARDED: Final = "Gpushare-Forwarded"
 _ADDRESS: Final = re.compile(r"https://(\[[0-9A-Fa-f:.]{2,45}\]|[0-9.]{7,15}):([1-9][0-9]{0,4})")
 _LONGEST_URL: Final = 80
-# Maximum concurrent streams and queries.
+# Maximum number of concurrent streams and queries.
 _CONNECTIONS: Final = 16
 _CONNECT_S: Final = 2.0
-# A question waits for its turn; a stream has a line a second, unless the leader has much to send to others.
+# A query waits for its turn; a stream sends a line a second, unless the leader has much to send to others.
 _SILENT_S: Final = 30.0
 # Interval of checks of the Lease, while a stream is silent.
 _LOOK_EVERY_S: Final = 1.0
-# Longer than a stream lasts, shorter than the own server waits for an answer.
+# Longer than a stream lasts, shorter than the server here waits for an answer.
 _ANSWER_S: Final = 70.0
 _MOST_BYTES: Final = 2**26
 _READ_BUFFER: Final = 2**16
 _TOLD_EVERY_S: Final = 60.0
-# The leader's answers for viewers. Any other status counts as none: the leader is full, or no longer leads.
+# The leader's answers for viewers. Any other status counts as no answer: the leader is full, or no longer leads.
 _ANSWERS: Final = frozenset(
     {
         HTTPStatus.OK,
@@ -59,7 +59,7 @@ log = structlog.get_logger()
 
 
 def page_url(text: str | None) -> str:
-    """`https://ADDRESS:PORT`, with an IP address; "" for anything else. text: from a Lease, of any size."""
+    """Return `https://ADDRESS:PORT`, with an IP address; "" for anything else. text: from a Lease, of any length."""
     found = _ADDRESS.fullmatch(text) if text is not None and len(text) <= _LONGEST_URL else None
     if found is None:
         return ""
@@ -71,7 +71,7 @@ def page_url(text: str | None) -> str:
 
 
 def own_url(listen: tuple[str, int], pod_ip: str) -> str:
-    """URL for other replicas of a page that listens here; "" if the pod's address differs or is unknown."""
+    """Return the URL of a page that listens here, for other replicas; "" if the pod's address differs or is unknown."""
     host, port = listen
     if host not in {"", "0.0.0.0", "::", pod_ip}:  # noqa: S104 - it is compared
         return ""
@@ -79,15 +79,15 @@ def own_url(listen: tuple[str, int], pod_ip: str) -> str:
 
 
 class LeaderPage:
-    """Make it inside the event loop that uses it."""
+    """Connection to the leader's page. Create it inside the event loop that uses it."""
 
     def __init__(
         self, named: Callable[[], str | None], fingerprint: Callable[[], bytes], now_s: Callable[[], float]
     ) -> None:
-        """named: the Lease's current URL. fingerprint: SHA-256 of the certificate that the page there must have."""
+        """named: returns the Lease's current URL. fingerprint: returns SHA-256 of the certificate required there."""
         self._named = named
         self._fingerprint = fingerprint
-        # aiohttp uses a connection again for the same object only, not for an equal one.
+        # aiohttp reuses a connection only for the same object, not for an equal one.
         self._pin: aiohttp.Fingerprint | None = None
         self._tells = Allowance(1 / _TOLD_EVERY_S, 1.0, now_s)
         self._session = aiohttp.ClientSession(
@@ -100,11 +100,11 @@ class LeaderPage:
         )
 
     async def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         await self._session.close()
 
     async def answered(self, request: web.BaseRequest, form: str, back: "Back") -> web.StreamResponse | None:
-        """Forward the query, and return the answer; None if the own tables must answer.
+        """Forward the query and return the answer; None if the local tables must answer.
 
         request: of an authorized viewer. form: of our own page.
         """
@@ -126,7 +126,10 @@ class LeaderPage:
             answer.close()
 
     async def _asked(self, url: str, request: web.BaseRequest, form: str) -> aiohttp.ClientResponse:
-        """Its head. Raises aiohttp.ClientError or OSError, which TimeoutError is."""
+        """Send the query; return the head of the answer.
+
+        Raises aiohttp.ClientError or OSError (so also TimeoutError).
+        """
         query, digest = request.rel_url.raw_query_string, self._fingerprint()
         if self._pin is None or self._pin.fingerprint != digest:
             self._pin = aiohttp.Fingerprint(digest)
@@ -139,7 +142,7 @@ class LeaderPage:
         )
 
     def _tell(self, url: str, error: Exception) -> None:
-        """A viewer can cause this as often as they like."""
+        """Log an error, at a limited rate, because a viewer can cause it any number of times."""
         if self._tells.take():
             log.warning("page.leader_not_reached", leader=url, reason=_why(error))
 
@@ -153,7 +156,10 @@ def _why(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """How an answer is passed back. headers: of our own. write_s: for the browser to take a piece of it."""
+    """How to pass back an answer. headers: of our own page.
+
+    write_s: time limit for the browser to accept a piece of it.
+    """
 
     stream: bool
     headers: Mapping[str, str]
@@ -171,7 +177,7 @@ class Back:
         except (aiohttp.ClientError, OSError):
             whole = False
         if not whole and request.transport is not None:
-            # The browser must not take it for all there is.
+            # The browser must not take this for the complete answer.
             request.transport.abort()
         return response
 
@@ -182,7 +188,10 @@ class Back:
         response: web.StreamResponse,
         leads: Callable[[], bool],
     ) -> bool:
-        """False when it is too long. A stream may end after any line: the page asks again."""
+        """Copy the answer. Returns False if it is too long.
+
+        A stream may end after any line: the page then asks again.
+        """
         left = _MOST_BYTES
         while not self.stream or leads():
             piece = await _piece(answer)
@@ -198,7 +207,7 @@ class Back:
 
 
 async def _piece(answer: aiohttp.ClientResponse) -> bytes | None:
-    """The next data; b"" at the end, None after a while without data. Raises aiohttp.ClientError."""
+    """Return the next data; b"" at the end, None after a while without data. Raises aiohttp.ClientError."""
     try:
         async with asyncio.timeout(_LOOK_EVERY_S):
             return await answer.content.readany()

@@ -1,4 +1,4 @@
-"""The parts of a page, made from the parts of a scheduler."""
+"""Parts of a page, built from the parts of a scheduler."""
 
 import time
 import uuid
@@ -20,14 +20,14 @@ _LONGEST_NAME: Final = 253
 
 
 def replica_name(identity: str) -> str:
-    """The pod's or host's name in an identity, which is `NAME_UUID`. Another program may have written any text."""
+    """Return the pod's or host's name in an identity `NAME_UUID`. Another program may have written any text."""
     return (identity.rpartition("_")[0] or identity)[:_LONGEST_NAME]
 
 
 def leader_name(identity: str, holder: str) -> str:
-    """The leader's name for the page of this replica: two replicas on one host have the same name.
+    """Return the leader's name for the page of this replica. Two replicas on one host have the same name.
 
-    identity: of this replica. holder: of the Lease, "" for nobody.
+    identity: of this replica. holder: of the Lease, "" if there is none.
     """
     name = replica_name(holder)
     is_another = holder != identity and name == replica_name(identity)
@@ -36,9 +36,9 @@ def leader_name(identity: str, holder: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerParts:
-    """leads: whether it schedules. problem: why no pods are scheduled, or "".
+    """Parts of a scheduler. leads: whether it schedules. problem: why no pods are scheduled, or "".
 
-    replica: its name in Kubernetes. leader: the leader's name. Both "" with only one replica.
+    replica: its name in Kubernetes. leader: the leader's name. Both are "" with only one replica.
     """
 
     engine: Engine
@@ -51,7 +51,7 @@ class SchedulerParts:
 
 
 def page_parts(of: SchedulerParts, access: Guard, leader: LeaderPage | None = None) -> PageParts:
-    """access: who may see it. leader: as in PageSite."""
+    """Build the parts. access: decides who may see the page. leader: as in PageSite."""
     queue = of.engine.queue
     shown = Shown(
         engine=of.engine,

@@ -1,4 +1,4 @@
-"""Parameters of a query in its URL. Every text and number has a limit."""
+"""Parameters of a query in its URL. Every text and number is limited."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,7 +11,7 @@ _MOST_CARDS: Final = 256
 
 
 def wanted_pod(query: Mapping[str, str]) -> WhatIfQuery:
-    """Raises ValueError."""
+    """Return the pod that the parameters describe. Raises ValueError."""
     selector: dict[str, str] = {}
     for term in query.get("selector", "")[: 4 * LONGEST_TEXT].split(","):
         key, equals, value = term.strip().partition("=")
@@ -39,6 +39,6 @@ def wanted_pod(query: Mapping[str, str]) -> WhatIfQuery:
 
 
 def number(text: str | None, otherwise: int) -> int:
-    """The number; `otherwise` if it is missing, or not a whole number of at most 18 digits."""
+    """Return the number; `otherwise` if it is missing, or not a whole number of at most 18 digits."""
     readable = text is not None and text.isascii() and text.isdigit() and len(text) < len(str(2**63))
     return int(text) if text is not None and readable else otherwise

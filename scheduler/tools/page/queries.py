@@ -1,7 +1,8 @@
 """Queries to the scheduling engine: why a pod waits, remedies, and how many copies would fit.
 
-The same code answers `gpushare-scheduler explain` and `what-if`. Removed or placed pods are restored at the end of each
-step (`scheduler.core.what_if_queries`); so the answer to `why` spans several moments, that to a what-if query one.
+`gpushare-scheduler explain` and `what-if` use the same code. Pods that were removed or placed are restored at the end
+of each step (`scheduler.core.what_if_queries`). So an answer to `why` combines several points in time; an answer to a
+what-if query covers only one.
 """
 
 import asyncio
@@ -32,12 +33,12 @@ from scheduler.tools.page.rows import PIECE, Sees
 MOST_NODES: Final = 5
 # All copies of a what-if query are placed in one step.
 MOST_REPLICAS: Final = 16
-# Removing them, and putting them back, is also one step.
+# Removing them and putting them back is also one step.
 MOST_LEAVING: Final = 256
 
 
 class WhatIfQuery(msgspec.Struct, kw_only=True):
-    """A pod that does not exist. units: of GPU memory, of all its cards. cpu, memory: as Kubernetes writes them."""
+    """A pod that does not exist. units: of GPU memory, over all its cards. cpu, memory: as written in Kubernetes."""
 
     units: int
     cards: int = 1
@@ -50,14 +51,14 @@ class WhatIfQuery(msgspec.Struct, kw_only=True):
 
 
 class CopyCounts(msgspec.Struct, rename="camel"):
-    """copies: for how many such pods the free memory of a node's cards is enough."""
+    """Number of copies for one node: as many such pods as fit by the free memory of its cards."""
 
     node: str
     copies: int
 
 
 class Why(msgspec.Struct, rename="camel"):
-    """headline, under_way, preempting: sentences, as the command prints them; "" for none."""
+    """Why a pod waits. headline, under_way, preempting: sentences, as the command prints them; "" for none."""
 
     headline: str
     under_way: tuple[str, ...]
@@ -66,9 +67,10 @@ class Why(msgspec.Struct, rename="camel"):
 
 
 class Fits(msgspec.Struct, rename="camel"):
-    """nodes: those that every rule accepts now. copies: on them, by GPU memory alone. rooms: those with most room.
+    """Where copies fit. nodes: those that every rule accepts now. copies: number on them, by GPU memory alone.
 
-    headline, words, places: as the command prints them; places: node, cards, copies. next: why no further copy fits.
+    rooms: the nodes with the most room. headline, words, places: as the command prints them; places: node, cards,
+    copies. next: why no further copy fits.
     """
 
     headline: str
@@ -81,7 +83,7 @@ class Fits(msgspec.Struct, rename="camel"):
 
 
 async def find(engine: Engine, namespace: str, name: str) -> Entry | None:
-    """A waiting pod; None if it does not exist."""
+    """Return a waiting pod; None if it does not exist."""
     for number, entry in enumerate(list(engine.queue)):
         if entry.pod.key.name == name and entry.pod.key.namespace == namespace:
             return entry
@@ -91,13 +93,13 @@ async def find(engine: Engine, namespace: str, name: str) -> Entry | None:
 
 
 def why(engine: Engine, unit_mib: int, pod: Pod, sees: Sees) -> Generator[None, None, Why]:
-    """Why the pod waits, and remedies, in steps."""
+    """Explain why the pod waits, and remedies, in steps."""
     answer = yield from explain(_reading(engine, unit_mib, sees), pod, most=MOST_NODES)
     return Why(f"Pod {answer.pod} {headline(answer)}", tuple(under_way(answer)), preempting(answer), answer)
 
 
 def what_if(engine: Engine, reader: PodReader, unit_mib: int, wanted: WhatIfQuery, sees: Sees) -> Fits:
-    """How many such pods would fit now. Raises QuantityError for an invalid amount."""
+    """Return how many such pods would fit now. Raises QuantityError for an invalid amount."""
     pod = reader.read(_wire(wanted, own_name(engine), reader.resources))
     tables, request = engine.tables, pod.template.gpu_request
     with engine.nominations.seen_by(pod):
@@ -125,7 +127,7 @@ def _reading(engine: Engine, unit_mib: int, sees: Sees) -> ClusterSnapshot:
 
 
 def _taking(valid: "np.typing.NDArray[np.bool_]", evaluation: PodEvaluation) -> RowArray:
-    """Rows that no rule rejects."""
+    """Return the rows that no rule rejects."""
     left = valid.copy()
     for _, rejections in evaluation.rules:
         for rejection in rejections:
@@ -134,7 +136,7 @@ def _taking(valid: "np.typing.NDArray[np.bool_]", evaluation: PodEvaluation) -> 
 
 
 def _copies(cards: CardColumns, request: GpuRequest, rows: RowArray) -> Int64Array:
-    """int64[rows]: for how many such pods the free memory is enough; an upper bound where one takes several cards."""
+    """Return int64[rows]: how many such pods fit by free memory; an upper bound if a pod takes several cards."""
 
     def on(these: Rows) -> Int64Array:
         free = np.where(eligible(cards, request, these), np.maximum(cards.free[:, these], 0), 0).astype(np.int64)

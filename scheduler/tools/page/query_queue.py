@@ -1,6 +1,6 @@
-"""Queries of many steps: one at a time, with a share of the event loop's time; other work runs in between.
+"""Queue for queries of many steps: one at a time, with a share of the event loop's time; other work runs in between.
 
-A viewer may have only a few queries in the queue, so that others get theirs answered.
+A viewer may have only a few queries in the queue, so that other viewers get answers, too.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ _MOST_OF_ONE: Final = 4
 
 
 class QueryQueue:
-    """Owned by the event loop."""
+    """Queue of queries. Owned by the event loop."""
 
     def __init__(self) -> None:
-        """Empty."""
+        """Create an empty queue."""
         self._turn = asyncio.Lock()
         self._asking: Counter[Hashable] = Counter()
 
     async def answer(self, steps: Generator[None, None, R], viewer: Hashable) -> R:
-        """Answer of a query.
+        """Return the answer of a query.
 
-        viewer: its sender. Raises AccessDenied when too many are queued, in total or of this viewer.
+        viewer: its sender. Raises AccessDenied if too many are queued, in total or of this viewer.
         """
         if self._asking[viewer] >= _MOST_OF_ONE:
             raise AccessDenied(HTTPStatus.TOO_MANY_REQUESTS, "Your earlier questions are still being answered.")

@@ -1,8 +1,8 @@
 """Nodes and their cards as columns of JSON, and the pods on them: for a browser that keeps 5,000 nodes.
 
-A column is a list over rows, or over the cards of these rows, row by row. So a row costs a few
-microseconds, and a browser reads 40,000 cards in some tens of milliseconds.
-Nominated pods are left out: the tables show different ones at different times.
+A column is a list over rows, or over the cards of these rows, row by row. So a row costs a few microseconds, and a
+browser reads 40,000 cards in some tens of milliseconds. Nominated pods are left out, because the tables show different
+ones at different times.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from scheduler.state.tables import Tables
 
 # About a millisecond.
 PIECE: Final = 250
-# A node of more cards than that is shown by its first ones, and by its sums.
+# A node with more cards than this is shown by its first ones and by its sums.
 MOST_CARDS: Final = 64
 
 Sees: TypeAlias = Callable[[str], bool]
@@ -33,11 +33,11 @@ UNKNOWN_CARDS: Final = 8
 
 
 class Rows(msgspec.Struct, kw_only=True, tag="rows", tag_field="t", omit_defaults=True):
-    """Current values of some rows. name: "" for a deleted node. state: a GpuState. cards: how many follow.
+    """Current values of some rows. name: "" for a deleted node. state: a GpuState. cards: number of cards that follow.
 
-    Of each card: units, taken (units booked on it), out (an Out), pods (on it), alone (whether they hold it
-    exclusively), model (an index of `models`). models: all models, when one of them is new. total: cards of the
-    nodes that have more than MOST_CARDS, by row. pods: of each row, if they are included.
+    For each card: units, taken (units booked on it), out (an Out), pods (number on it), alone (whether they hold it
+    exclusively), model (an index of `models`). models: all models, if one of them is new. total: cards of the nodes
+    that have more than MOST_CARDS, by row. pods: of each row, if they are included.
     """
 
     version: int
@@ -57,7 +57,7 @@ class Rows(msgspec.Struct, kw_only=True, tag="rows", tag_field="t", omit_default
 
 
 def rows_message(tables: Tables, rows: Sequence[int], known_models: int) -> Rows:
-    """known_models: number of models that the reader has."""
+    """Return a message about the rows. known_models: number of models that the reader knows."""
     cards, names = tables.cards, tables.names
     models = cards.model_code
     message = Rows(
@@ -88,7 +88,7 @@ def rows_message(tables: Tables, rows: Sequence[int], known_models: int) -> Rows
         (alone, message.alone),
         (stored.model[:MOST_CARDS, places], message.model),
     ):
-        # One copy for all rows; from NumPy to Python once.
+        # One copy for all rows; from NumPy to Python only once.
         for count, values in zip(message.cards, columns.T.tolist(), strict=True):
             into.extend(values[:count])
     return message
@@ -108,7 +108,7 @@ def _without_nominated(
 
 
 def pods_on(tables: Tables, row: int, sees: Sees) -> list[PodOnRow]:
-    """The pods that hold GPU memory on a row; the largest first."""
+    """Return the pods that hold GPU memory on a row, largest first."""
     found = []
     for record in _on_cards(tables, tables.names[row]):
         if record.held is not None:
@@ -143,7 +143,7 @@ class CardDetail(msgspec.Struct, rename="camel"):
 
 
 class PodDetail(msgspec.Struct, rename="camel"):
-    """One pod of one node. name: None where it is not shown. units: by slot."""
+    """One pod of one node. name: None if it is not shown. units: by slot."""
 
     namespace: str
     name: str | None
@@ -154,7 +154,7 @@ class PodDetail(msgspec.Struct, rename="camel"):
 
 
 class NodeDetail(msgspec.Struct, rename="camel"):
-    """problem: error of its inventory. lost: units that pods hold on cards that it does not announce."""
+    """One node. problem: error of its inventory. lost: units that pods hold on cards that it does not announce."""
 
     name: str
     state: int
@@ -167,7 +167,7 @@ class NodeDetail(msgspec.Struct, rename="camel"):
 
 
 def node_detail(tables: Tables, name: str, sees: Sees) -> NodeDetail | None:
-    """Everything about one node; None when it is not there."""
+    """Return everything about one node; None if it does not exist."""
     row = tables.row_of.get(name)
     if row is None:
         return None
@@ -218,7 +218,7 @@ def _card(stored: CardStore, row: int, number: int, slot: CardOnNode) -> CardDet
 
 
 def found_pods(tables: Tables, text: str, most: int, sees: Sees) -> Iterator[tuple[PodKey, str] | None]:
-    """(pod, node) of pods whose name or namespace/name contains `text`; None at intervals, for the caller to pause."""
+    """Yield (pod, node) for pods whose name or namespace/name contains `text`; None at intervals, to let others run."""
     left = most
     for number, record in enumerate(list(tables.records())):
         if number % PIECE == PIECE - 1:

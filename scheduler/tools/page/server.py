@@ -1,7 +1,7 @@
-"""The page's own HTTP server: public files, and answers for authorized viewers.
+"""HTTP server of the page: public files, and answers for authorized viewers.
 
-Separate from the probes' server: pages, however many, must not delay the kubelet's probes. Accepted requests are
-answered one at a time; at most MOST_STREAMS pages follow the cluster at once.
+It is separate from the probes' server, because any number of pages must not delay the kubelet's probes. Accepted
+requests are answered one at a time; at most MOST_STREAMS pages follow the cluster at once.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ from scheduler.tools.page.stream import Shown, Since, Stream
 MOST_STREAMS: Final = 8
 _LIMITS: Final = Limits(connections=48, answer_s=75.0)
 _SHUTDOWN_S: Final = 0.5
-# A page that reads nothing for so long is cut off.
+# A page that reads nothing for this time is cut off.
 _WRITTEN_WITHIN_S: Final = 10.0
 _ANSWERS_EVERY_S: Final = 0.01
-# A question asks every rule about every node.
+# A query runs every rule on every node.
 _QUESTIONS_EVERY_S: Final = 0.25
 _MOST_ROWS: Final = 100
 _MOST_FOUND: Final = 50
@@ -62,9 +62,9 @@ Answer = Callable[[web.BaseRequest, Viewer], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageParts:
-    """Content and access. reader, unit_mib: as the engine's. access: decides about viewers.
+    """Content and access of a page. reader, unit_mib: those of the engine. access: decides about viewers.
 
-    leader: where this replica forwards queries while on standby; None if it answers itself.
+    leader: where this replica forwards queries while on standby; None if it answers them itself.
     """
 
     shown: Shown
@@ -76,20 +76,20 @@ class PageParts:
 
 
 class PageServer:
-    """Serves until closed."""
+    """Server of the page, until closed."""
 
     def __init__(self, handler: "_Handler", runner: web.ServerRunner, history: asyncio.Task[None]) -> None:
-        """runner: that listens; see `serve_page`."""
+        """runner: is already listening; see `serve_page`."""
         self._handler, self._runner, self._history = handler, runner, history
 
     @property
     def followers(self) -> int:
-        """Pages that follow the cluster at present."""
+        """Number of pages that currently follow the cluster."""
         return self._handler.followers
 
     @property
     def port(self) -> int:
-        """Port on which it listens."""
+        """Port on which the server listens."""
         port: int = self._runner.addresses[0][1]
         return port
 
@@ -102,7 +102,10 @@ class PageServer:
 
 
 async def serve_page(parts: PageParts, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> PageServer:
-    """Raises OSError, with nothing left behind, when the address cannot be listened on. host: "" for every one."""
+    """Start the server. host: "" for all addresses.
+
+    Raises OSError if the address cannot be listened on, and leaves nothing behind.
+    """
     host, port = address
     handler = _Handler(parts, local=tls is None and is_loopback(host))
     runner = web.ServerRunner(BoundedServer(handler.answer, _LIMITS, tls), shutdown_timeout=_SHUTDOWN_S)
@@ -122,7 +125,10 @@ async def _let_go(parts: PageParts) -> None:
 
 
 class _Handler:
-    """local: only programs of this machine reach it, so a name of some other host in a request is a trick."""
+    """Handler of requests.
+
+    local: only programs of this machine reach it, so another host name in a request is a trick.
+    """
 
     def __init__(self, parts: PageParts, *, local: bool) -> None:
         self.parts = parts
@@ -142,7 +148,7 @@ class _Handler:
         }
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer of a request, for BoundedServer."""
+        """Return the answer of a request, for BoundedServer."""
         try:
             return await self._answered(request)
         except AccessDenied as refused:
@@ -181,7 +187,7 @@ class _Handler:
             )
 
     async def _of_leader(self, request: web.BaseRequest, media_type: str) -> web.StreamResponse | None:
-        """The leader's answer on a standby replica; None if our own tables must answer."""
+        """Return the leader's answer on a standby replica; None if the local tables must answer."""
         leader, stream = self.parts.leader, request.path == _STREAM
         if leader is None or FORWARDED in request.headers or request.method != HTTPMethod.GET:
             return None
@@ -231,7 +237,7 @@ class _Handler:
     async def _pods(self, request: web.BaseRequest, viewer: Viewer) -> dict[int, Any]:
         shown = self.parts.shown
         if request.query.get("instance", shown.instance) != shown.instance:
-            # Rows have other numbers there.
+            # Row numbers differ there.
             raise AccessDenied(HTTPStatus.CONFLICT, "The page shows the data of another replica.")
         tables, sees = shown.engine.tables, self._sees(viewer)
         rows = [number(text, -1) for text in request.query.get("rows", "").split(",")[:_MOST_ROWS]]
@@ -274,7 +280,7 @@ class _Handler:
 
 
 def _names_loopback(host: str) -> bool:
-    """host: as a browser writes it, with or without a port."""
+    """Return whether the host is a loopback address. host: as a browser writes it, with or without a port."""
     name, colon, port = host.rpartition(":")
     name = name if colon and port.isdigit() else host
     return is_loopback(name.removeprefix("[").removesuffix("]"))

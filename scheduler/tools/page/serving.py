@@ -1,4 +1,4 @@
-"""The page of a process: its certificate, its server, and where other replicas reach it."""
+"""Page of a process: its certificate, its server, and the address for other replicas."""
 
 import time
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class Replicas(Protocol):
-    """See `scheduler.leader.leadership.Leadership`."""
+    """Replicas of this scheduler, see `scheduler.leader.leadership.Leadership`."""
 
     @property
     def leader_page(self) -> str | None:
@@ -37,7 +37,7 @@ class Replicas(Protocol):
 async def page_served(
     section: PageSection, of: SchedulerParts, access: Guard, replicas: Replicas | None, pod_ip: str
 ) -> AsyncIterator[None]:
-    """Serves the page inside the block. Raises StartupError.
+    """Serve the page inside the block. Raises StartupError.
 
     replicas: None without leader election. pod_ip: where others reach this pod, "" if unknown.
     """

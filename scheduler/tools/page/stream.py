@@ -1,10 +1,10 @@
-"""The stream of an open page, line by line: the current cluster, then its changes, until the page reconnects.
+"""Stream to an open page, line by line: the current cluster, then its changes, until the page reconnects.
 
     Begin ─▶ Rows … ─▶ Ready ─▶ (Rows, Waiting, Now, Access)… ─▶ end of the answer
 
-Each line is one JSON document. An answer ends after less than a minute: the page reconnects with its version, and gets
-the changes since. So a viewer who lost access is rejected, and a forgotten page behind a broken connection costs
-nothing for long. Nothing is buffered for a slow reader: changes are read from the tables once it is ready for more.
+Each line is one JSON document. An answer ends after less than a minute; the page then reconnects with its version and
+gets the changes since. So a viewer who has lost access is rejected, and a forgotten page behind a broken connection
+soon costs nothing. Nothing is buffered for a slow reader: changes are read from the tables when it is ready for more.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _EVERY_S: Final = 0.05
 _SUMS_EVERY_S: Final = 1.0
 # Share of the event loop's time, for one page.
 _SHARE: Final = 0.05
-# Rows that come with their pods.
+# Rows that are sent with their pods.
 _FEW: Final = 50
 
 Send: TypeAlias = Callable[[bytes], Awaitable[None]]
@@ -32,7 +32,7 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 class Begin(msgspec.Struct, kw_only=True, tag="begin", tag_field="t", rename="camel"):
-    """The whole cluster follows, or without `whole` only changes. unit: of memory, such as GiB.
+    """Start of a stream. The whole cluster follows, or without `whole` only changes. unit: of memory, such as GiB.
 
     replica: name of the sender, "" with only one.
     """
@@ -51,7 +51,7 @@ class Ready(msgspec.Struct, kw_only=True, tag="ready", tag_field="t"):
 
 
 class Now(msgspec.Struct, kw_only=True, tag="now", tag_field="t", rename="camel"):
-    """leads: whether this replica schedules; leader: name of the active one, "" if unknown.
+    """Current state. leads: whether this replica schedules; leader: name of the active one, "" if unknown.
 
     problem: why no pods are scheduled, or "".
     """
@@ -62,7 +62,7 @@ class Now(msgspec.Struct, kw_only=True, tag="now", tag_field="t", rename="camel"
 
 
 class AccessMoved(msgspec.Struct, kw_only=True, tag="access", tag_field="t"):
-    """Other pods may now be shown by name: the page must reload its data on pods."""
+    """Other pods may now be shown by name, so the page must reload its data about pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Stream:
         self._access_version = -1
 
     async def run(self, viewer: Viewer, since: Since) -> None:
-        """Send until LASTS_S are over. Raises AccessDenied once the viewer may not see the page."""
+        """Send until LASTS_S have passed. Raises AccessDenied once the viewer may no longer see the page."""
         now_s = self._shown.now_s
         ends_s = now_s() + LASTS_S
         await self._begin(since, viewer)
@@ -152,7 +152,7 @@ class Stream:
             await self._send_one(AccessMoved())
 
     async def _send_rows(self, rows: Sequence[int], sees: Sees) -> None:
-        """In pieces, each from its own moment: rows that change in between are sent again."""
+        """Send rows in pieces, each as of its own time. Rows that change in between are sent again."""
         few = len(rows) <= _FEW
         for begin in range(0, len(rows), PIECE):
             piece = rows[begin : begin + PIECE]

@@ -1,4 +1,4 @@
-"""The certificate of the page's server, read again while it serves."""
+"""Certificate of the page's server, reloaded while it serves."""
 
 import asyncio
 import re
@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 
 class ServerCertificate:
-    """A pair of files. context: for new connections. fingerprint: SHA-256 of the certificate."""
+    """A certificate and its key, in files. context: for new connections. fingerprint: SHA-256 of the certificate."""
 
     def __init__(self, cert_file: Path, key_file: Path) -> None:
         """Raises OSError (ssl.SSLError is one) for files that cannot be read, or do not match."""
@@ -25,18 +25,18 @@ class ServerCertificate:
         self.fingerprint = self._digest()
 
     async def run(self) -> None:
-        """Use the files' content, until cancelled. A pair that does not match is ignored, and logged."""
+        """Reload the files until cancelled. A pair that does not match is ignored and logged."""
         while True:
             await asyncio.sleep(_EVERY_S)
             await self.look()
 
     async def look(self) -> None:
-        """Read the files again if they have changed."""
+        """Reload the files if they have changed."""
         try:
             stamp = self._stamp()
             if stamp == self._seen:
                 return
-            # First into another context: a pair with only one new file would leave the server with half of it.
+            # First into another context: if only one file is new, the server would otherwise have half of a pair.
             await asyncio.to_thread(self._loaded)
             self.context.load_cert_chain(self._cert_file, self._key_file)
             self.fingerprint = self._digest()
@@ -54,6 +54,6 @@ class ServerCertificate:
         return context
 
     def _digest(self) -> bytes:
-        """Digest of the first certificate of the file, which the server shows."""
+        """Return the digest of the first certificate in the file, which is the one that the server presents."""
         found = _FIRST.search(self._cert_file.read_text(encoding="ascii", errors="replace"))
         return sha256(ssl.PEM_cert_to_DER_cert(found[0]) if found else b"").digest()

@@ -1,4 +1,4 @@
-"""Waiting pods, the best of each namespace, counted once for all viewers.
+"""Waiting pods, the most important of each namespace, counted once for all viewers.
 
 A standby replica decides nothing, so its queue knows nothing about a pod. It shows the condition that the leader has
 written.
@@ -22,9 +22,9 @@ MOST_SHOWN: Final = 200
 
 
 class WaitingPod(msgspec.Struct, rename="camel"):
-    """state: of the queue, in its words. units: on each of `cards`; 0 without a request. waited_s: None if not yet.
+    """A waiting pod. state: of the queue, in its words. units: on each of `cards`; 0 without a request.
 
-    wrong: whether its request cannot be read.
+    waited_s: None if it does not wait yet. wrong: whether its request is invalid.
     """
 
     namespace: str
@@ -41,7 +41,7 @@ class WaitingPod(msgspec.Struct, rename="camel"):
 
 
 class Waiting(msgspec.Struct, kw_only=True, tag="waiting", tag_field="t"):
-    """counts: by queue, as in the metrics; on standby `waiting`, `unschedulable` and `gated`.
+    """Waiting pods. counts: by queue, as in the metrics; on standby `waiting`, `unschedulable` and `gated`.
 
     pods: the first of those that the viewer may see.
     """
@@ -51,7 +51,7 @@ class Waiting(msgspec.Struct, kw_only=True, tag="waiting", tag_field="t"):
 
 
 class WaitingPodRows:
-    """Owned by the event loop."""
+    """Waiting pods for all viewers. Owned by the event loop."""
 
     def __init__(
         self, queue: SchedulingQueue, now_s: Callable[[], float], leads: Callable[[], bool], kept_s: float = 1.0
@@ -67,7 +67,7 @@ class WaitingPodRows:
         self._looking = asyncio.Lock()
 
     async def shown(self, sees: Sees) -> Waiting:
-        """Pods that wait now, for a viewer who sees these namespaces."""
+        """Return the pods that wait now, for a viewer who sees these namespaces."""
         async with self._looking:
             if self._now_s() >= self._until_s:
                 self._best = await self._looked()
@@ -79,7 +79,7 @@ class WaitingPodRows:
         return Waiting(counts=counts, pods=[self._pod(entry, leads=leads) for entry in first])
 
     async def _looked(self) -> dict[str, list[Entry]]:
-        """The first of each namespace; yields at intervals."""
+        """Return the first pods of each namespace; yields to other tasks at intervals."""
         found: dict[str, list[Entry]] = defaultdict(list)
         counts = Counter[str]()
         entries = list(self._queue)
@@ -127,7 +127,7 @@ _STATES_AT_A_STANDBY: Final = {_WAITING: "waiting", _UNSCHEDULABLE: "fits nowher
 
 
 def _written(entry: Entry) -> str:
-    """State of a pod without a decision: its gate, and the condition that the leader has written."""
+    """Return the state of a pod without a decision: its gate, and the condition that the leader has written."""
     if entry.state is PodState.GATED:
         return _GATED
     condition = entry.pod.condition

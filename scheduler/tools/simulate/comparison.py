@@ -1,4 +1,4 @@
-"""Several configurations over the same runs: the figures of each, how they differ run by run, as text and JSON."""
+"""Several configurations over the same runs: figures of each, and differences run by run, as text and JSON."""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,13 +20,13 @@ _FULL: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One run of one configuration. Shares are percent of the cluster's units.
+    """Outcome of one run of one configuration. Shares are percent of the cluster's units.
 
     pods: number of pods tried. asked: their units. at_100: booked when 100 % had arrived; None if less arrived. at_end:
     booked when the last pod had arrived. first: percent arrived at the first pod that was not placed at once; None if
     all were. unplaced: number of such pods. ended: pods that were placed and left. average: booked, over time, until
-    the last pod arrived. fragmented: free at that time, and unusable for typical pods. shares: booked at each whole
-    percent arrived, as `shares_by_arrived`. took_s: real seconds.
+    the last pod arrived. fragmented: free at that time, but unusable for typical pods. shares: booked at each whole
+    percent arrived, from `shares_by_arrived`. took_s: real seconds.
     """
 
     config: str
@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Statistics over all runs. worst: the lowest, or the highest where low is good.
+    """Statistics over all runs. worst: the lowest, or the highest if low values are good.
 
     gain, gain_sd: difference from the first configuration, run by run: mean and standard deviation (undefined for one
     run); None for the first configuration itself.
@@ -62,7 +62,7 @@ class Figure:
 class ComparedConfig:
     """One configuration. at_100: None if a run ends before 100 % have arrived; use at_end then.
 
-    average: None if no pod ever leaves: it only shows how fast they arrived.
+    average: None if no pod ever leaves, because it would only show how fast they arrived.
     """
 
     config: str
@@ -77,7 +77,7 @@ class ComparedConfig:
 
 
 def outcome_of(report: Report, course: Course, *, config: str, run: str, took_s: float) -> Outcome:
-    """Outcome of one run."""
+    """Return the outcome of one run."""
     shares, units = shares_by_arrived(course), max(course.units, 1)
     last = course.came[-1] if course.came else None
     return Outcome(
@@ -98,7 +98,7 @@ def outcome_of(report: Report, course: Course, *, config: str, run: str, took_s:
 
 
 def compared(outcomes: Iterable[Outcome]) -> tuple[ComparedConfig, ...]:
-    """Each configuration, in the order in which they come first; all of them have the same runs."""
+    """Compare the configurations, in the order of their first outcome. All of them have the same runs."""
     by_config: dict[str, dict[str, Outcome]] = {}
     for outcome in outcomes:
         by_config.setdefault(outcome.config, {})[outcome.run] = outcome
@@ -109,7 +109,7 @@ def compared(outcomes: Iterable[Outcome]) -> tuple[ComparedConfig, ...]:
 
 
 def _compared(config: str, own: Sequence[Outcome], others: Sequence[Outcome]) -> ComparedConfig:
-    """others: of the first configuration, run by run the same."""
+    """Compare one configuration. others: outcomes of the first configuration for the same runs."""
 
     def figure(read: Callable[[Outcome], float], worst: Callable[[Iterable[float]], float] = min) -> Figure:
         values, before = [read(each) for each in own], [read(each) for each in others]
@@ -134,7 +134,7 @@ def _compared(config: str, own: Sequence[Outcome], others: Sequence[Outcome]) ->
 
 
 def _first(outcome: Outcome) -> float:
-    """A run that rejects nothing has come to its end."""
+    """Return the percent arrived at the first rejection; all percent of the run if there is none."""
     return outcome.asked if outcome.first is None else outcome.first
 
 
@@ -148,7 +148,7 @@ _NEVER: Final = "never"
 
 @contextmanager
 def progress(jobs: int, err: TextIO) -> Iterator[Callable[[Outcome], None]]:
-    """Progress per outcome: a bar on a terminal, a line each elsewhere."""
+    """Show progress per outcome: a bar on a terminal, one line each elsewhere."""
     console = Console(err, soft_wrap=True)
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -167,7 +167,7 @@ def progress(jobs: int, err: TextIO) -> Iterator[Callable[[Outcome], None]]:
 
 
 def print_comparison(outcomes: Sequence[Outcome], *, rejects: bool, out: TextIO) -> None:
-    """Results of the configurations, and differences from the first, run by run."""
+    """Print the results of the configurations, and differences from the first, run by run."""
     found = compared(outcomes)
     full = ("AT 100%", "at_100") if any(each.at_100 for each in found) else ("AT END", "at_end")
     named = [full, *(_REJECTED if rejects else _WAITS)]
@@ -181,7 +181,7 @@ def print_comparison(outcomes: Sequence[Outcome], *, rejects: bool, out: TextIO)
 
 
 def as_json(outcomes: Sequence[Outcome]) -> str:
-    """Everything, for programs."""
+    """Return everything, for programs."""
     document = {"configs": compared(outcomes), "runs": outcomes}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 

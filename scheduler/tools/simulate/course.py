@@ -1,7 +1,7 @@
 """Growth of the cards' booked share while pods arrive. Pure.
 
 Arrivals count by their requests, placed or not, in percent of all units of the cluster. So the share booked at 100 %
-arrived is the usable part of a cluster for pods that request exactly all of it.
+arrived is the usable part of a cluster for pods that together request exactly all of it.
 """
 
 import math
@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 # Decimal places to which each share is rounded before averaging, as in the published curves.
 _ROUNDED_TO: Final = 100
 _FULL: Final = 100
-# Percent arrived: one pod may ask more than all clusters have, and each percent is a number that is kept.
+# Limit for percent arrived: one pod may request more than all clusters have, and each percent is a number that is kept.
 _LAST: Final = 1_000
 
 
 class Came(NamedTuple):
-    """One pod and its result at the first attempt.
+    """One pod and the result of its first attempt.
 
     at_s: seconds from the start. asked: units of all pods up to this one. used: units booked after it. placed: whether
     it was placed.
@@ -30,7 +30,7 @@ class Came(NamedTuple):
 
 @dataclass(slots=True)
 class Course:
-    """Collects each pod's first attempt.
+    """First attempts of all pods.
 
     units: of all cards, as first seen. came: in the order of the first attempts. average: units booked on average from
     the start until the last arrival.
@@ -41,19 +41,19 @@ class Course:
     average: float = 0.0
 
     def note(self, at_s: float, asked: int, used: int, *, placed: bool) -> None:
-        """A pod was tried for the first time. asked: its own units."""
+        """Note the first attempt for a pod. asked: its own units."""
         before = self.came[-1].asked if self.came else 0
         self.came.append(Came(at_s, before + asked, used, placed))
 
 
 def shares_by_arrived(course: Course) -> tuple[float | None, ...]:
-    """Booked percent at 0, 1, 2, … 1,000 percent arrived at most: the mean over the pods at each.
+    """Return the booked percent at 0, 1, 2, … percent arrived, up to 1,000: the mean over the pods that arrived there.
 
-    None where none came there.
+    None where no pod arrived.
     """
     sums: dict[int, tuple[float, int]] = {}
     for came in course.came if course.units else ():
-        # Never falls from one pod to the next.
+        # Never decreases from one pod to the next.
         if (arrived := round(_FULL * came.asked / course.units)) > _LAST:
             break
         total, count = sums.get(arrived, (0.0, 0))
@@ -63,7 +63,7 @@ def shares_by_arrived(course: Course) -> tuple[float | None, ...]:
 
 
 def first_unplaced(course: Course) -> float | None:
-    """Percent arrived with the first pod that was not placed; None if every pod was."""
+    """Return the percent arrived with the first pod that was not placed; None if all pods were."""
     asked = next((came.asked for came in course.came if not came.placed), None)
     return None if asked is None or not course.units else _FULL * asked / course.units
 

@@ -1,4 +1,4 @@
-"""A cluster of cluster files, for the commands that otherwise ask a cluster."""
+"""Cluster from cluster files, for commands that otherwise read a real cluster."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from scheduler.tools.simulate.replay import world_after
 
 
 def played(configuration: SchedulerConfiguration, files: Sequence[Path]) -> World:
-    """The cluster of the files once it is stable. Raises ConfigurationError."""
+    """Return the cluster of the files once it is stable. Raises ConfigurationError."""
     built, resources = build_engine(configuration, installed_plugins()), resource_names(configuration)
     described = read(*files)
     if line := left_out(described.ignored):
@@ -26,7 +26,7 @@ def played(configuration: SchedulerConfiguration, files: Sequence[Path]) -> Worl
 
 
 def cluster_of(target: Target, files: Sequence[Path]) -> tuple[SchedulerConfiguration, MemoryCluster]:
-    """(the configuration of the flags, the cluster). Mistakes in a file end the program."""
+    """Return (the configuration of the flags, the cluster). Mistakes in a file end the program."""
     configuration = configured(target.program, target.config, {})
     try:
         return configuration, MemoryCluster(played(configuration, files))
@@ -35,7 +35,7 @@ def cluster_of(target: Target, files: Sequence[Path]) -> tuple[SchedulerConfigur
 
 
 async def view_of(target: Target, files: Sequence[Path]) -> ClusterView:
-    """The cluster of the files as a command reads it. Mistakes in a file end the program."""
+    """Return the cluster of the files as a command reads it. Mistakes in a file end the program."""
     configuration, cluster = cluster_of(target, files)
     of = await cluster_view(cluster, configuration)
     of.namespace, of.of_files = target.namespace or of.namespace, True

@@ -1,4 +1,4 @@
-"""Plays a timeline and arriving pods on a world, as users, nodes and kubelets do: pods run, and finish.
+"""Plays a timeline and arriving pods on a simulated cluster, in the roles of users, nodes and kubelets.
 
     waits --started--> runs --after runs_s--> finished
       |                 |
@@ -28,7 +28,7 @@ _MOST_TOLD: Final = 10
 
 
 def pods_coming(arrivals: Iterable[Arrival], resources: ResourceNames, scheduler_name: str) -> list[PodComes]:
-    """A step for each arrival. Pods with equal requests share them."""
+    """Return a step for each arrival. Pods with equal requests share them."""
     asked: dict[PodAsk, tuple[PodSpec, dict[str, str] | None, dict[str, str] | None]] = {}
     steps = []
     for arrival in arrivals:
@@ -42,7 +42,7 @@ def pods_coming(arrivals: Iterable[Arrival], resources: ResourceNames, scheduler
 
 
 def shuffled(arrivals: Sequence[Arrival], seed: int) -> list[Arrival]:
-    """Pods in another order: the arrival times stay, the pods are permuted."""
+    """Permute the pods: the arrival times stay."""
     order = list(arrivals)
     random.Random(seed).shuffle(order)  # noqa: S311 - the same order for the same seed
     return [pod._replace(at_s=place.at_s) for pod, place in zip(order, arrivals, strict=True)]
@@ -64,7 +64,7 @@ def refuse_twins(steps: Iterable[Step], arrivals: Iterable[PodComes]) -> None:
 def _parts(
     ask: PodAsk, resources: ResourceNames, scheduler_name: str
 ) -> tuple[PodSpec, dict[str, str] | None, dict[str, str] | None]:
-    """(spec, labels, annotations): docs/develop/protocol.md, "Requests"."""
+    """Return (spec, labels, annotations): docs/develop/protocol.md, "Requests"."""
     requests: dict[str, str | int | float] = {}
     if ask.cpu_milli:
         requests["cpu"] = f"{ask.cpu_milli}m"
@@ -81,7 +81,7 @@ def _parts(
 
 
 class TimelinePlayer:
-    """All changes in `world` other than our scheduler's. steps: by time."""
+    """Makes all changes in `world` other than our scheduler's. steps: by time."""
 
     def __init__(self, world: World, steps: Sequence[Step]) -> None:
         self._world = world
@@ -89,25 +89,25 @@ class TimelinePlayer:
         self._taken = 0
         self._pods_until = max((place + 1 for place, step in enumerate(steps) if isinstance(step, PodComes)), default=0)
         self._runs_s: dict[str, float] = {}  # by uid
-        self._ends: list[tuple[float, int, PodObject]] = []  # a heap: when, a number that orders equal times, the pod
+        self._ends: list[tuple[float, int, PodObject]] = []  # a heap: time, a number that orders equal times, the pod
         self._started = 0
 
     @property
     def next_s(self) -> float | None:
-        """When `play_next` has something to do; None: nothing, unless a pod starts."""
+        """Time at which `play_next` has something to do; None if there is nothing unless a pod starts."""
         step = self._steps[self._taken].at_s if self._taken < len(self._steps) else None
         end = self._ends[0][0] if self._ends else None
         return min((at_s for at_s in (step, end) if at_s is not None), default=None)
 
     @property
     def all_pods_came(self) -> bool:
-        """Whether no remaining step creates a pod."""
+        """True if no remaining step creates a pod."""
         return self._taken >= self._pods_until
 
     def play_next(self) -> list[str]:
-        """Execute everything of the next time: pods that finish first, then steps. Returns a log, line by line.
+        """Execute everything due at the next time: first, pods finish; then come the steps. Returns log lines.
 
-        ValueError when there is nothing.
+        Raises ValueError if there is nothing to execute.
         """
         now_s = self.next_s
         if now_s is None:
@@ -122,7 +122,7 @@ class TimelinePlayer:
         return events
 
     def started(self, pod: PodObject, now_s: float) -> None:
-        """Note that the pod was placed. Once per pod."""
+        """Note that the pod was placed. Call this once per pod."""
         runs_s = self._runs_s.pop(pod.metadata.uid, None)
         if runs_s is not None:
             self._started += 1
@@ -146,7 +146,7 @@ class TimelinePlayer:
         made = pods.create(wanted)
         key = made.metadata.namespace, made.metadata.name
         if wanted.status.phase or wanted.metadata.deletion_timestamp:
-            # From a running cluster: an API server gives a new pod neither, but this one is not new.
+            # From a running cluster: an API server gives a new pod neither of these, but this pod is not new.
             ends = wanted.metadata.deletion_timestamp
             made = pods.update(
                 *key,
@@ -168,7 +168,7 @@ class TimelinePlayer:
             )
 
     def _lose(self, name: str) -> None:
-        """Delete the node's pods, as the garbage collector of pods does, but without its delay."""
+        """Delete the node's pods, like the garbage collector of pods, but without its delay."""
         self._world.nodes.delete(name)
         for pod in [pod for pod in self._world.pods if pod.spec.node_name == name]:
             self._world.pods.remove(pod.metadata.namespace, pod.metadata.name)

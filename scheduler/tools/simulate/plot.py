@@ -1,4 +1,4 @@
-"""Plots of `simulate --plot`: the share that is not booked, while pods arrive. Needs matplotlib."""
+"""Plots of `simulate --plot`: the share that is not booked while pods arrive. Needs matplotlib."""
 
 import os
 import statistics
@@ -13,11 +13,11 @@ _WIDE_IN, _HIGH_IN, _DOTS = 7.0, 4.5, 150
 
 
 class NoPlot(Exception):
-    """The plot cannot be drawn; the message names the missing part."""
+    """The plot cannot be drawn. The message names the missing part."""
 
 
 def check_plot(file: Path) -> None:
-    """Raise NoPlot where `plot` could not draw or write the file, before hours are spent."""
+    """Raise NoPlot if `plot` could not draw or write the file, before hours are spent."""
     if file.suffix not in {".png", ".svg"}:
         raise NoPlot(f"{file}: expected a file whose name ends in .png or .svg")
     _check_place(file)
@@ -46,9 +46,9 @@ def _unwritable(file: Path) -> str:
 
 
 def plot(outcomes: Sequence[Outcome], file: Path, title: str = "") -> None:
-    """A curve for each configuration: the median of its runs, and between which the middle half of them lies.
+    """Draw a curve for each configuration: the median of its runs, and the range of the middle half of them.
 
-    Raises OSError where the file cannot be written.
+    Raises OSError if the file cannot be written.
     """
     from matplotlib import rc_context  # noqa: PLC0415 - an extra
     from matplotlib.figure import Figure  # noqa: PLC0415 - as above
@@ -62,7 +62,7 @@ def plot(outcomes: Sequence[Outcome], file: Path, title: str = "") -> None:
     axes.set_xlabel("arrived, % of the cluster's GPU memory")
     axes.set_ylabel("not booked, %")
     if all(len(outcome.shares) > _FULL for outcome in outcomes):
-        # Before that all curves coincide; their differences are too small to see.
+        # Before that, all curves coincide: their differences are too small to see.
         axes.set_xlim(left=_FROM)
         axes.set_ylim(top=_FULL - _FROM + 1)
     axes.set_ylim(bottom=0)
@@ -70,7 +70,7 @@ def plot(outcomes: Sequence[Outcome], file: Path, title: str = "") -> None:
     axes.legend()
     if title:
         axes.set_title(title)
-    # Without date and chance: the same outcomes give the same file.
+    # Without date and random ids, so that the same outcomes give the same file.
     with rc_context({"svg.hashsalt": "gpushare"}):
         figure.savefig(file, dpi=_DOTS, metadata={"Date": None} if file.suffix == ".svg" else None)
 
@@ -78,7 +78,7 @@ def plot(outcomes: Sequence[Outcome], file: Path, title: str = "") -> None:
 def quartiles(
     runs: Sequence[Sequence[float | None]],
 ) -> tuple[list[int], list[float], list[float], list[float]]:
-    """(percent arrived, and of the shares not booked there: lower quartile, median, upper quartile)."""
+    """Return (percent arrived; then for the shares not booked there: lower quartile, median, upper quartile)."""
     arrived, low, middle, high = list[int](), list[float](), list[float](), list[float]()
     for percent in range(max(map(len, runs), default=0)):
         free = [_FULL - share for run in runs if percent < len(run) and (share := run[percent]) is not None]

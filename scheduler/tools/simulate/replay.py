@@ -1,11 +1,11 @@
-"""The scheduler's engine on a described cluster at full speed: virtual time, no waiting, no randomness.
+"""Runs the scheduler's engine on a described cluster at full speed: virtual time, no waiting, no randomness.
 
     play the next time's steps ─▶ pass them to the engine ─▶ decide until nothing is ready ─▶ the next time ...
 
-A decided pod is bound at once, and the engine is informed as by a watch. It ends when no step is left, no running pod
-will finish, and nothing has changed since the last attempt of each waiting pod.
+A placed pod is bound at once, and the engine is informed as if by a watch. The replay ends when no step is left, no
+running pod will finish, and nothing has changed since the last attempt of each waiting pod.
 
-Claims, volumes and classes of a cluster file, and the binding of claims of placed pods.
+The claims of placed pods are bound to volumes of the cluster file or to new ones:
 
     claim of a placed pod ── a free volume exists ───▶ bound to it
                           └─ one is required ───────▶ created at once, and bound to it
@@ -75,7 +75,7 @@ def create_storage(cluster: ClusterFile, world: World) -> None:
 
 
 def create_budgets(cluster: ClusterFile, world: World) -> None:
-    """Create the file's disruption budgets unchanged. Raises ConfigurationError, as `create_storage`."""
+    """Create the file's disruption budgets unchanged. Raises ConfigurationError, like `create_storage`."""
     mistakes: list[Mistake] = []
     for manifest in cluster.budgets:
         with _noting(mistakes, cluster, manifest):
@@ -100,12 +100,12 @@ def fulfil(plan: VolumePlan, world: World) -> None:
     for (namespace, name), volume in plan:
         claim = world.storage.of(CLAIMS).existing(namespace, name)
         if claim.spec.volume_name:
-            continue  # another pod that shares it was placed before
+            continue  # another pod that shares the claim was placed before
         world.storage.bind(namespace, name, volume or _make((namespace, name), plan.node, world))
 
 
 def _make(key: ClaimKey, node: str, world: World) -> str:
-    """Create a volume for a claim, usable where `allowedTopologies` of its class allow it; returns its name."""
+    """Create a volume for a claim, usable where `allowedTopologies` of its class allow it; return its name."""
     claim = world.storage.of(CLAIMS).existing(*key)
     class_name = claim.spec.storage_class_name or ""
     of_class = world.storage.of(STORAGE_CLASSES).existing("", class_name)
@@ -141,11 +141,11 @@ def replay(
     rejects: bool = False,
     course: Course | None = None,
 ) -> Report:
-    """Placement of the pods of `cluster` and `arrivals`; deterministic for the same files.
+    """Place the pods of `cluster` and `arrivals`; deterministic for the same files.
 
-    built: an empty engine, and its reader of pods. resources, unit_mib: as the engine was built with.
-    rejects: whether a pod that fits nowhere at its first attempt is deleted. course: collects each pod. Raises
-    ConfigurationError for objects that an API server would reject.
+    built: an empty engine and its pod reader. resources, unit_mib: as the engine was built with. rejects: whether a pod
+    that fits nowhere at its first attempt is deleted. course: collects the first attempts. Raises ConfigurationError
+    for objects that an API server would reject.
     """
     steps = timeline(cluster, resources, unit_mib)
     if arrivals:
@@ -158,7 +158,7 @@ def replay(
 def world_after(
     cluster: ClusterFile, built: tuple[Engine, PodReader], *, resources: ResourceNames, unit_mib: int
 ) -> World:
-    """The cluster once it is stable; the arguments as `replay`. Budgets have their written status.
+    """Return the cluster once it is stable; arguments as in `replay`. Budgets have their written status.
 
     Raises ConfigurationError for objects that an API server would reject.
     """
@@ -171,7 +171,7 @@ def world_after(
 
 @dataclass(slots=True)
 class _Try:
-    """The last attempt for a pod that waits. version: of the tables then."""
+    """Last attempt for a waiting pod. version: of the tables at that time."""
 
     attempts: int
     reason: str
@@ -219,14 +219,14 @@ class _Replay:
                 self._deliver()
                 self._decide_all()
                 if self._fragmentation is None and self._player.all_pods_came:
-                    # Later pods finish, and the remaining cluster does not show how it was filled.
+                    # Later, pods finish, and the remaining cluster does not show how it was filled.
                     self._fragmentation = self._measured()
         return self._report()
 
     # Time
 
     def _next_s(self) -> float | None:
-        """When something happens next; None: never."""
+        """Return when something happens next; None for never."""
         outside_s, ready_s = self._player.next_s, self._engine.next_ready_s()
         if outside_s is None and not self._worth_trying():
             return None
@@ -234,7 +234,7 @@ class _Replay:
         return max(self._now_s, min(times)) if times else None
 
     def _worth_trying(self) -> bool:
-        """Whether a pod waits only for time, and something has changed since its attempt."""
+        """Return whether a pod waits only for time, and something has changed since its last attempt."""
         queue, version = self._engine.queue, self._engine.tables.changes.version
         return any(
             tried.version != version and queue.state(uid) is PodState.BACKING_OFF for uid, tried in self._tries.items()
@@ -295,7 +295,7 @@ class _Replay:
     def _decide(self) -> Decision | None:
         engine = self._engine
         while engine.run_hint(self._now_s) or engine.any_search:
-            # Search for reservations: no pod is ever evicted here.
+            # Search only for reservations: no pod is ever evicted here.
             if engine.any_search:
                 engine.post_filter_next(self._now_s)
         return engine.decide(self._now_s, int((EPOCH_S + self._now_s) * 1e9))
@@ -319,7 +319,7 @@ class _Replay:
         self._deliver()
 
     def _note_course(self, course: Course, decision: Decision) -> None:
-        # An invalid request may have a wrong unit: 8Gi are more than any cluster has.
+        # The unit of an invalid request may be wrong: 8Gi are more than any cluster has.
         request, whole = decision.queued.pod.template.gpu_request, self._usage.whole
         asked = 0 if request is None else request.units
         course.note(self._now_s, asked, whole.used, placed=not isinstance(decision.outcome, NoFit))
@@ -375,7 +375,7 @@ class _Replay:
         )
 
     def _untried(self, pod: PodObject) -> str:
-        """Why there was no attempt for a pod."""
+        """Return why there was no attempt for a pod."""
         name = pod.spec.scheduler_name
         if name not in self._engine.scheduler_names:
             return f"schedulerName is {name}: left to that scheduler"

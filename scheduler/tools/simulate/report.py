@@ -1,4 +1,4 @@
-"""The outcome of a replay, whole and on one screen. Pure; `docs/simulate.md` describes it as JSON."""
+"""Outcome of a replay, complete and on one screen. Pure. `docs/simulate.md` describes its JSON."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -35,7 +35,7 @@ class PlacedPod:
 class Waits:
     """A pod that is not placed, at the end or when it was rejected.
 
-    since_s: its creation. attempts: decisions about it. reason: why.
+    since_s: its creation. attempts: number of decisions about it. reason: why.
     """
 
     pod: str
@@ -49,9 +49,9 @@ class Report:
     """Result of a simulation.
 
     placed, rejected: in the order of the decisions. waiting: in the order of creation. end_s: end of the simulation,
-    seconds from the start. by_others: pods that had a node. decisions: attempts, successful or not. problems: problems
-    of objects. ignored: manifests that the simulation does not read. free, fragmented: units when the last pod had
-    arrived and was tried, see `scheduler.state.packing.fragmentation`.
+    seconds from the start. by_others: pods that already had a node. decisions: attempts, successful or not. problems:
+    problems of objects. ignored: manifests that the simulation does not read. free, fragmented: units when the last pod
+    had arrived and was tried, see `scheduler.state.packing.fragmentation`.
     """
 
     placed: tuple[PlacedPod, ...]
@@ -74,7 +74,7 @@ _MOST_REASONS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class WaitingFor:
-    """pods: number of pods with this exact message."""
+    """Waiting pods with one reason. pods: number of pods with this exact message."""
 
     pods: int
     reason: str
@@ -82,7 +82,10 @@ class WaitingFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUse:
-    """All cards of one model. used, average: units of all of them together, at the end and over the whole time."""
+    """Use of all cards of one model.
+
+    used, average: units of all of them together, at the end and over the whole time.
+    """
 
     model: str
     cards: int
@@ -97,8 +100,8 @@ class Summary:
     """Summary of one report.
 
     placed: placed pods; `ended` of them have left. median_wait_s, longest_wait_s: from creation to placement, over
-    those; 0.0 without any. reasons: of pods that wait or were rejected, the most frequent first. other_reasons: number
-    of further ones. free, fragmented: as Report.
+    placed pods; 0.0 without any. reasons: of pods that wait or were rejected, most frequent first. other_reasons:
+    number of further ones. free, fragmented: as in Report.
     """
 
     placed: int
@@ -115,7 +118,7 @@ class Summary:
 
 
 def summary(report: Report) -> Summary:
-    """The report in fewer words."""
+    """Summarize the report."""
     waited_s = [placed.wait_s for placed in report.placed] or [0.0]
     reasons = Counter(waits.reason for waits in (*report.waiting, *report.rejected)).most_common()
     return Summary(

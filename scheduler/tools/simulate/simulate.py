@@ -1,4 +1,4 @@
-"""`gpushare-scheduler simulate`: one run or many, and the answer."""
+"""`gpushare-scheduler simulate`: simulates one run or many, and prints the answer."""
 
 import os
 import re
@@ -36,7 +36,7 @@ from scheduler.tools.simulate.report import Report
 class Run:
     """Input of a simulation.
 
-    arrivals: None: the pods of `files` alone. seed: of the order of arrival; None: unchanged.
+    arrivals: None for only the pods of `files`. seed: of the order of arrival; None to keep it.
     """
 
     files: tuple[Path, ...]
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Name that distinguishes it from other runs of one comparison."""
+        """Name that distinguishes the run from other runs of one comparison."""
         own = self.label or (self.files[0] if self.arrivals is None else self.arrivals).name
         return own if self.seed is None else f"{own} shuffled {self.seed}"
 
@@ -69,7 +69,7 @@ class Job:
 
 
 def simulated(run: Run, configuration: SchedulerConfiguration) -> tuple[Report, Course, float]:
-    """The report on one run, how it went, and how many seconds it took. Raises ConfigurationError."""
+    """Simulate one run. Returns the report, its course, and its duration in seconds. Raises ConfigurationError."""
     cluster, resources = read(*run.files), resource_names(configuration)
     arrivals = [] if run.arrivals is None else read_arrivals(run.arrivals)
     if run.seed is not None:
@@ -90,7 +90,7 @@ def simulated(run: Run, configuration: SchedulerConfiguration) -> tuple[Report, 
 
 
 def outcomes(jobs: Sequence[Job], processes: int, told: Callable[[Outcome], None]) -> list[Outcome]:
-    """Outcomes of the jobs, in their order. told: called with each as soon as it is known.
+    """Return the outcomes of the jobs, in order. told: called with each outcome as soon as it is known.
 
     Raises ConfigurationError with the mistakes of the first invalid files.
     """
@@ -113,7 +113,7 @@ def outcomes(jobs: Sequence[Job], processes: int, told: Callable[[Outcome], None
 def _in_processes(
     jobs: Sequence[Job], processes: int, take: Callable[[Job, Outcome | tuple[Mistake, ...]], None]
 ) -> None:
-    # A fresh process imports its modules; a forked one would inherit this one's state.
+    # A fresh process imports its modules; a forked one would inherit the state of this process.
     context = get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
     with ProcessPoolExecutor(processes, context, initializer=_end_when_closed, initargs=(theirs,)) as pool, ours:
@@ -125,7 +125,7 @@ def _in_processes(
 
 
 def _end_when_closed(pipe: Connection) -> None:
-    """End this process when the other end of the pipe is closed: the parent has ended."""
+    """End this process when the other end of the pipe is closed, because then the parent has ended."""
     Thread(target=_end_after, args=(pipe,), daemon=True).start()
 
 
@@ -135,7 +135,7 @@ def _end_after(pipe: Connection) -> None:
 
 
 def _outcome(job: Job) -> Outcome | tuple[Mistake, ...]:
-    """Mistakes travel as data: an exception with its own arguments would not arrive."""
+    """Return the outcome, or mistakes as data: an exception with its own arguments could not be sent."""
     try:
         report, course, took_s = simulated(job.run, loaded(job.config.file, {}))
     except ConfigurationError as error:
@@ -149,12 +149,12 @@ _DEFAULT: Final = "default"
 
 
 class Misused(ValueError):
-    """Flags that do not go together, or cannot be read."""
+    """Flags that exclude each other, or are invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateFlags:
-    """The flags. configs: `FILE` or `NAME=FILE`. shuffle: `1-10,12`. processes: 0 for one on each core."""
+    """Flags of `simulate`. configs: `FILE` or `NAME=FILE`. shuffle: `1-10,12`. processes: 0 for one on each core."""
 
     files: tuple[Path, ...]
     configs: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ def simulate(program: str, flags: SimulateFlags) -> None:
 
 
 def configs_of(texts: tuple[str, ...]) -> list[Config]:
-    """The configurations to try; the default alone where none is named. Raises Misused."""
+    """Return the configurations to try; only the default if none is named. Raises Misused."""
     found = []
     for text in texts:
         name, named, file = text.partition("=")
@@ -200,7 +200,7 @@ def configs_of(texts: tuple[str, ...]) -> list[Config]:
 
 
 def runs_of(flags: SimulateFlags) -> Iterator[Run]:
-    """A run for each file of arrivals and each order. Raises Misused."""
+    """Yield a run for each file of arrivals and each order. Raises Misused."""
     seeds: list[int | None] = [*seeds_of(flags.shuffle)] if flags.shuffle else [None]
     if flags.shuffle and not flags.arrivals:
         raise Misused("--shuffle needs --arrivals: the pods of cluster files come in the order of these files")
@@ -212,7 +212,7 @@ def runs_of(flags: SimulateFlags) -> Iterator[Run]:
 
 
 def seeds_of(text: str) -> list[int]:
-    """`1-3,7` -> 1, 2, 3, 7. Raises Misused."""
+    """Parse seeds: `1-3,7` -> 1, 2, 3, 7. Raises Misused."""
     seeds = list[int]()
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -233,7 +233,7 @@ def _one(flags: SimulateFlags, config: Config, run: Run) -> None:
 
 
 def _many(flags: SimulateFlags, jobs: list[Job]) -> list[Outcome]:
-    """Outcome of each job; all are printed."""
+    """Run all jobs, print the outcomes, and return them."""
     for config in dict.fromkeys(job.config for job in jobs):
         loaded(config.file, {})
     mistakes = [mistake for file in flags.arrivals for mistake in _mistakes(file)]

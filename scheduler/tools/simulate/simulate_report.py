@@ -12,19 +12,19 @@ from scheduler.tools.simulate.usage import CardUse
 
 
 def print_tables(report: Report, took_s: float, out: TextIO) -> None:
-    """The report as tables: in colour and as wide as the terminal, or plain if `out` is not one."""
+    """Print the report as tables: in color and as wide as the terminal, or plain if `out` is not a terminal."""
     parts = [_cards(report), _placed(report), _waiting(report), *([_rejected(report)] if report.rejected else ())]
     print_parts(parts, _closing_lines(report, took_s), out)
 
 
 def print_summary(report: Report, took_s: float, out: TextIO) -> None:
-    """Summary of the report on one screen, in the same form."""
+    """Print the summary of the report on one screen, in the same form."""
     found = summary(report)
     print_parts((_reasons(found), _models(found.models)), (*_in_numbers(found), *_remarks(report, took_s)), out)
 
 
 def _cards(report: Report) -> Table | str:
-    """Cards that were in use at some time, or are not healthy."""
+    """Return the cards that were in use at some time, or are not healthy."""
     shown = [card for card in report.cards if card.peak or card.health != "healthy"]
     if not shown:
         return "No card was ever used."

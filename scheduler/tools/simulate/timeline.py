@@ -1,8 +1,8 @@
-"""A cluster file -> the external steps of a simulation, by time. Pure.
+"""Turns a cluster file into the external steps of a simulation, by time. Pure.
 
 Steps are nodes, card faults, and created pods. A pod's end depends on its placement: see `player.py`.
 
-Inventory and totals of a node whose cards fail, vanish and come back.
+Cards of a node may fail, disappear and come back, which changes its inventory and totals:
 
     HEALTHY --an XID of the hardware--> UNHEALTHY
     HEALTHY, UNHEALTHY --lost--> LOST (a lost card reports no XID)
@@ -31,13 +31,13 @@ from scheduler.kube.defaults import decoded, new_node
 from scheduler.kube.objects import Node, PodObject, Quantities
 from scheduler.pods.gpu_request import ResourceNames
 
-# Errors of an application, not of the card. Source: NVIDIA k8s-device-plugin, internal/rm/health.go, the XIDs
-# that it does not count as a failure of the device; their meaning: NVIDIA, "XID Errors", catalogue.
+# Errors of an application, not of the card. Source: NVIDIA k8s-device-plugin, internal/rm/health.go, the XIDs that it
+# does not count as a failure of the device; their meaning: NVIDIA, "XID Errors", catalog.
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 
 
 class Condition(Enum):
-    """Condition of a card; drawn above."""
+    """Condition of a card; see the module."""
 
     HEALTHY = auto()
     UNHEALTHY = auto()
@@ -46,7 +46,7 @@ class Condition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CardState:
-    """reason: of an UNHEALTHY card, one word as in the inventory; "" otherwise."""
+    """State of a card. reason: why it is UNHEALTHY, one word as in the inventory; "" otherwise."""
 
     condition: Condition
     reason: str = ""
@@ -57,16 +57,16 @@ LOST: Final = CardState(Condition.LOST)
 
 
 def after_xid(state: CardState, xid: int) -> CardState:
-    """State of a card after the driver's error `xid`."""
+    """Return the state of a card after the driver's error `xid`."""
     if xid in APPLICATION_XIDS or state.condition is Condition.LOST:
         return state
     return CardState(Condition.UNHEALTHY, f"xid-{xid}")
 
 
 def card_named(node: Node, name: str, resources: ResourceNames) -> Card | None:
-    """The card of that index or UUID in `node`'s inventory, or None.
+    """Return the card with that index or UUID in `node`'s inventory, or None.
 
-    On a node without an inventory: one of its equal cards, with an index and units only.
+    On a node without an inventory: one of its equal cards, with only an index and units.
     """
     cards = _inventory(node)
     if cards is not None:
@@ -79,9 +79,9 @@ def card_named(node: Node, name: str, resources: ResourceNames) -> Card | None:
 
 
 def with_cards(node: Node, states: Mapping[int, CardState], resources: ResourceNames) -> Node:
-    """`node` as it looks when the cards of these indexes are in these states, all others as `node` has them.
+    """Return `node` with the given states of the cards with these indexes; all others stay as in `node`.
 
-    node: as it was described; the health there does not count for cards in `states`.
+    node: as described in the file; for cards in `states`, the health there is ignored.
     """
     cards = [card for index in states if (card := card_named(node, str(index), resources)) is not None]
     described = _inventory(node)
@@ -121,7 +121,7 @@ def _card(card: Card, state: CardState) -> Card | None:
 
 
 def _inventory(node: Node) -> Inventory | None:
-    """None also for an unreadable text: the scheduler itself reports the error."""
+    """Return the inventory; None also if its text is unreadable, because the scheduler itself reports that error."""
     text = (node.metadata.annotations or {}).get(names.INVENTORY)
     try:
         return None if text is None else inventory.decode(text)
@@ -134,7 +134,7 @@ def _amount(quantities: Quantities | None, name: str) -> int:
 
 
 def _plus(quantities: Quantities | None, name: str, units: int) -> Quantities | None:
-    """With `units` more, not below 0; a missing quantity stays missing."""
+    """Add `units`, but not below 0; a missing quantity stays missing."""
     if quantities is None or name not in quantities or units == 0:
         return quantities
     return quantities | {name: str(max(0, _amount(quantities, name) + units))}
@@ -145,7 +145,7 @@ K = TypeVar("K", Node, PodObject)
 
 @dataclass(frozen=True, slots=True)
 class PodComes:
-    """A user creates a pod. runs_s: how long after its start it finishes; None: never."""
+    """A user creates a pod. runs_s: how long after its start it finishes; None for never."""
 
     at_s: float
     pod: PodObject
@@ -154,7 +154,7 @@ class PodComes:
 
 @dataclass(frozen=True, slots=True)
 class NodeIs:
-    """A node exists with these values, new or changed. event: log line."""
+    """A node is created or changed. event: log line."""
 
     at_s: float
     node: Node
@@ -176,8 +176,9 @@ _NODES_AND_FAULTS_FIRST: Final = PodComes  # at the same time
 
 
 def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> list[Step]:
-    """Every step by time, seconds from the start; at the same time nodes come first, then faults, then pods.
+    """Return every step by time, seconds from the start.
 
+    At the same time, nodes precede faults, and faults precede pods.
     resources, unit_mib: as the scheduler is configured. Raises ConfigurationError with every object in the file that an
     API server would reject, and every fault of a missing card.
     """
@@ -195,13 +196,13 @@ def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> l
 
 
 def in_order(steps: Iterable[Step]) -> list[Step]:
-    """Steps by time; ties as in `timeline`, otherwise stable."""
+    """Sort steps by time; ties as in `timeline`, otherwise stable."""
     return sorted(steps, key=lambda step: (step.at_s, isinstance(step, _NODES_AND_FAULTS_FIRST)))
 
 
 @dataclass(slots=True)
 class _FaultSteps:
-    """Steps of faults, in order. described: node name -> as in the file."""
+    """Steps of faults, in order. described: node name -> node as in the file."""
 
     described: dict[str, Node]
     resources: ResourceNames
@@ -211,8 +212,8 @@ class _FaultSteps:
     gone: set[str] = field(default_factory=set)
 
     def take(self, fault: DescribedFault) -> Iterator[Step]:
-        """Steps of a fault; none if it changes nothing, such as a card fault on a deleted node."""
-        if fault.node not in self.described:  # unreadable, and among the mistakes
+        """Yield the steps of a fault; none if it changes nothing, such as a card fault on a deleted node."""
+        if fault.node not in self.described:  # unreadable, and listed among the mistakes
             return
         if fault.card is None:
             yield from self._whole_node(fault)
@@ -257,7 +258,7 @@ class _FaultSteps:
 
 
 def _pods(cluster: ClusterFile, mistakes: list[Mistake]) -> Iterable[PodComes]:
-    wrong: set[int] = set()  # ids of specs: the pods of a group share one, and so its mistake
+    wrong: set[int] = set()  # ids of specs: the pods of a group share a spec, and so its mistakes
     for timed in pod_manifests(cluster):
         spec = id(timed.manifest.get("spec"))
         of_pod: list[Mistake] = []
@@ -282,7 +283,7 @@ def _read(cluster: ClusterFile, manifest: dict[str, Any], kind: type[K], mistake
 
 
 def _entry(cluster: ClusterFile, kind: type[Node | PodObject], metadata: Mapping[str, str]) -> object:
-    """The entry that describes this object."""
+    """Return the entry that describes this object."""
     found: Iterator[object] = (
         (group for group in cluster.nodes if metadata["name"] in group.node_names())
         if kind is Node

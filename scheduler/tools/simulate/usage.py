@@ -1,7 +1,7 @@
 """Booked units of each card and node: at the end, maximum, and average over time. Pure.
 
-One meter a card and one a node. Booked as in the scheduler: a pod whose cards are unknown counts on every card of its
-node.
+There is one meter for each card and one for each node. Units are booked as in the scheduler: a pod whose cards are
+unknown counts on every card of its node.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from scheduler.state.cards.node_inventory import NodeInventory
 
 @dataclass(slots=True)
 class Meter:
-    """Units over time. now_s of every call: seconds from the start, never going back."""
+    """Units over time. now_s of every call: seconds from the start, never decreasing."""
 
     used: int = 0
     peak: int = 0
@@ -29,7 +29,10 @@ class Meter:
         self.peak = max(self.peak, self.used)
 
     def average(self, end_s: float) -> float:
-        """Units over the time from the start to `end_s`, not before the last call; the current use when that is 0."""
+        """Return the average units from the start to `end_s`; the current units if `end_s` is 0.
+
+        end_s: not before the last call.
+        """
         if end_s <= 0.0:
             return float(self.used)
         return (self._unit_seconds + self.used * (end_s - self._since_s)) / end_s
@@ -37,9 +40,9 @@ class Meter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardUse:
-    """One card. units: as first seen in the inventory. health: as there now, "lost" when it is not there.
+    """Use of one card. units: as first seen in the inventory. health: as there now, "lost" if the card is missing.
 
-    used, peak, average: units, the average over the whole time, to thousandths.
+    used, peak, average: units; the average is over the whole time, to thousandths.
     """
 
     node: str
@@ -55,7 +58,7 @@ class CardUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUse:
-    """A node's cards together. units: of the cards as first seen. pods: with GPU memory, there now."""
+    """Use of a node's cards together. units: of the cards as first seen. pods: with GPU memory, there now."""
 
     node: str
     units: int
@@ -67,7 +70,7 @@ class NodeUse:
 
 @dataclass(slots=True)
 class _NodeMeters:
-    """cards: by UUID, `#index` on a node without an inventory."""
+    """Meters of a node. cards: by UUID, `#index` on a node without an inventory."""
 
     whole: Meter = field(default_factory=Meter)
     cards: dict[str, tuple[Card, Meter]] = field(default_factory=dict)
@@ -76,7 +79,7 @@ class _NodeMeters:
 
 
 class CardUsage:
-    """Tracks the nodes' cards and the pods' places; each pod is in one place at a time."""
+    """Use of the nodes' cards by pods; each pod is on one node at a time."""
 
     def __init__(self) -> None:
         self.whole = Meter()  # of all nodes together
@@ -85,7 +88,7 @@ class CardUsage:
         self._booked: dict[str, tuple[str, list[tuple[Meter, int]]]] = {}  # uid -> node, amounts on its meters
 
     def node_is(self, node: str, inventory: NodeInventory) -> None:
-        """The node has these cards now."""
+        """Set the current cards of the node."""
         meters = self._nodes.setdefault(node, _NodeMeters())
         meters.now = {card.uuid: card for card in inventory.cards}
         for card in inventory.cards:
@@ -94,7 +97,7 @@ class CardUsage:
                 self.units += card.units
 
     def node_gone(self, node: str) -> None:
-        """The node no longer has cards."""
+        """Note that the node no longer has cards."""
         self._nodes.setdefault(node, _NodeMeters()).now = {}
 
     def begins(self, uid: str, node: str, booked: BookedCards, now_s: float) -> None:
@@ -111,7 +114,7 @@ class CardUsage:
             meter.add(units, now_s)
 
     def ends(self, uid: str, now_s: float) -> None:
-        """The pod no longer occupies anything; no effect when it did not."""
+        """Note that the pod no longer occupies anything; no effect if it did not before."""
         node, given = self._booked.pop(uid, ("", []))
         for meter, units in given:
             meter.add(-units, now_s)
@@ -119,7 +122,7 @@ class CardUsage:
             self._nodes[node].pods -= 1
 
     def cards(self, end_s: float) -> list[CardUse]:
-        """Every card that ever existed, by node and index."""
+        """Return every card that ever existed, by node and index."""
         return [
             CardUse(
                 node=node,
@@ -137,7 +140,7 @@ class CardUsage:
         ]
 
     def nodes(self, end_s: float) -> list[NodeUse]:
-        """Every node with cards, by name."""
+        """Return every node with cards, by name."""
         return [
             NodeUse(
                 node=node,
