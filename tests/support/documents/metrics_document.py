@@ -13,7 +13,7 @@ _CARD: Final = ", ".join(f"`{label.name}`" for label in of_the_plugin.CARD)
 
 
 def metrics_markdown() -> str:
-    """Both tables, and how kube-scheduler's metrics of the same names compare."""
+    """Return both tables, and the comparison with kube-scheduler's metrics of the same names."""
     lines = [
         "## The scheduler",
         "",
