@@ -1,4 +1,4 @@
-"""Which cards a pod on a node occupies, and how many units of each: docs/develop/protocol.md, "Reading order".
+"""The cards that a pod on a node occupies, with the units on each: docs/develop/protocol.md, "Reading order".
 
     annotations ── read ──▶ WrittenAllocation (the pod's own annotations, whatever cards there are)
                                └── on_cards(the node's cards and unit) ──▶ BookedCards (in the node's unit)

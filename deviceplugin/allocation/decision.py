@@ -42,7 +42,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class CardDecision:
-    """Container name -> its shares, by card index, the same units on each; covers every container that asks.
+    """Container name -> its shares, by card index, the same units on each; covers every requesting container.
 
     unit_mib: MiB per unit of these numbers.
     """

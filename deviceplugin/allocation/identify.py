@@ -1,7 +1,7 @@
 """Identifies the container that the kubelet means: no call names a pod or container. Pure.
 
 `allocating` serves Allocate when the answer must be complete at once (environment mode). It relies on serial admission:
-each pod admitted earlier has all its containers recorded; PodResources.Get no longer knows a rejected pod and does not
+each pod admitted earlier has all its containers recorded; PodResources.Get drops a rejected pod at once and does not
 yet know later ones. The caller is the first unrecorded container of the only remaining pod. `starting` serves
 PreStartContainer, when the assignment is recorded, and so needs no inference.
 

@@ -166,7 +166,7 @@ class InjectionMode:
         return self.chosen == "cdi" and not self.problem and bool(lost)
 
     def _supported(self, runtime_version: str) -> Mode:
-        """Raises NoInjectionMode."""
+        """Return the supported mode. Raises NoInjectionMode."""
         last = self.chosen or self._last
         if self._configured == "auto" and last and not self._edits.known:
             return last

@@ -150,7 +150,10 @@ def _told(reasons: Collection[str]) -> str:
 
 
 def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
-    """Return the edits of the device with the card's UUID; rejects one written before cards were renumbered."""
+    """Return the edits of the device with the card's UUID; "" if there is none, or why it would inject another card.
+
+    It would if it was written before cards were renumbered.
+    """
     named = [device for device in spec.devices if device.name == card.uuid]
     if named and _minors(spec.edits) - {card.minor}:
         return f"{spec.source} brings every container another card too"
@@ -164,7 +167,7 @@ def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
 
 
 def _unnamed(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
-    """Return the spec's shared edits, with the card's node and the control nodes of its devices."""
+    """Return the spec's shared edits, with the card's node and its devices' control nodes; otherwise the reason."""
     if any(device.name == card.uuid for device in spec.devices):
         return ""
     if _minors(spec.edits):

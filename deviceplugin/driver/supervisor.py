@@ -2,7 +2,7 @@
 
     TOGETHER --silent or failing for a minute, or the first to hang when all did--> APART
        ▲ ▲                                                                           │ │
-       │ └──── it answers there, and to the shared process at the next try ─────────┘ │
+       │ └──── it answers there, and to the shared process at the next try ──────────┘ │
        └───── reclaimed ── RELEASED: no process touches it ◀──── release (also from TOGETHER)
 
 TOGETHER: the shared process queries it in a separate thread; while that hangs, the others are still queried.
@@ -87,7 +87,7 @@ class SupervisedDriver:
         self._known |= {card.uuid: card for card in cards}
 
     async def cards(self) -> DriverCards:
-        """Return every card, described again. Finds new cards only if the shared process may query every known one."""
+        """Return all cards, described again. Finds new ones only while the shared process may query every known one."""
         if self._common is not None and (self.grown() or _now_s() >= self._counted_s + self._limits.recount_s):
             await self._recount(self._common)
         return await self._in_common(self._described)

@@ -1,4 +1,4 @@
-"""Which cards have an MPS control daemon: each card that the driver names and that is neither split nor released.
+"""The MPS control daemons of the node: one for each card that the driver names and that is neither split nor released.
 
     wanted ──▶ its compute mode, its daemon ──▶ clients may start
     no longer wanted, or the plugin stops ──▶ its daemon ends, its compute mode is restored

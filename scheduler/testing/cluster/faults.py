@@ -7,8 +7,8 @@ rules; the first one that applies to a request decides.
     Throttle        429, Retry-After                 is not executed
     Refuse          403, 404, 409, other 4xx; 410    is not executed
     Fail            500, 503, ...                    depends on `effect`
-    Silence         nothing (ApiSilent)              as `effect` says
-    Stranger        a foreign answer (ApiSilent)     as `effect` says
+    Silence         nothing (ApiSilent)              depends on `effect`
+    Stranger        a foreign answer (ApiSilent)     depends on `effect`
     Slow            the true answer, late            is executed in between
     Overtaken       the true answer                  is executed just after another scheduler has bound the pod
     WatchBreaks     its events up to a number, then the break

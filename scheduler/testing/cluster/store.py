@@ -82,19 +82,22 @@ class Collection(Generic[T]):
         return found
 
     def create(self, wanted: T) -> T:
-        """Return the object as stored, with its version. Raises ApiConflict if the name is taken."""
+        """Create the object; return it as stored, with its version. Raises ApiConflict if the name is taken."""
         key = (wanted.metadata.namespace, wanted.metadata.name)
         if key in self._objects:
             raise ApiConflict(f'{self.resource} "{wanted.metadata.name}" already exists', 409)
         return self._write(None, wanted)
 
     def replace(self, wanted: T) -> T:
-        """Return the object as stored. Raises ApiNotFound. An equal object, version included, changes nothing."""
+        """Replace the object; return it as stored. An equal object, version included, stays unchanged.
+
+        Raises ApiNotFound.
+        """
         before = self.existing(wanted.metadata.namespace, wanted.metadata.name)
         return before if wanted == before else self._write(before, wanted)
 
     def remove(self, namespace: str, name: str) -> T:
-        """Return the object's last state. Raises ApiNotFound."""
+        """Remove the object; return its last state. Raises ApiNotFound."""
         before = self.existing(namespace, name)
         del self._objects[namespace, name]
         self._append(StoredChange(self._versions.take(), before, None))
