@@ -1,4 +1,5 @@
-"""The contract between the scheduler and the device plugin, and what configures both. A leaf: imports neither program.
+"""The contract between the scheduler and the device plugin, and the settings of both. A leaf: imports neither program.
 
-`protocol` goes over the wire, `settings` is what an operator says, `clusterfile` describes clusters that are not there.
+`protocol` has the wire formats, `settings` the operator's configuration, `clusterfile` descriptions of simulated
+clusters.
 """

@@ -1,5 +1,5 @@
-"""The node daemon: announces the node's cards and gives each container exactly those that the scheduler chose.
+"""The node daemon: announces the node's cards and gives each container exactly the cards that the scheduler chose.
 
-`app` is the process, `node_plugin` puts the parts together, `backends` picks NVML or simulated cards; they alone, and
-`cli`, see the whole configuration. Of the scheduler it may import `kube` and `process`, and nothing else.
+`app` is the process, `node_plugin` assembles the parts, and `backends` picks NVML or simulated cards. Only they and
+`cli` see the whole configuration. From the scheduler, this package may import only `kube` and `process`.
 """

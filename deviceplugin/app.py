@@ -1,4 +1,4 @@
-"""The device plugin as a process: one per node, connected, listening, until it is told to stop."""
+"""The device plugin as a process: one per node, connected, listening, until stopped."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ async def run(
     session: KubeletSession,
     stop: asyncio.Event,
 ) -> None:
-    """Serve this node until `stop`. session: under way already. Raises StartupError."""
+    """Serve this node until `stop`. session: already running. Raises StartupError."""
     try:
         await _connected(configuration, environment, session, stop)
     except (ConnectError, ConfigurationError, SimulationError) as mistake:
@@ -54,8 +54,8 @@ async def _connected(
 ) -> None:
     wanted = configuration.client_connection
     connection = await connect(environment, kubeconfig=wanted.kubeconfig, context=wanted.context)
-    # What the watches bring lives long: looking through all of it every few hundred objects finds nothing, and takes
-    # as long as ten calls of the kubelet.
+    # Objects from the watches live long: a collection every few hundred objects finds no garbage and takes as long as
+    # ten calls of the kubelet.
     gc.set_threshold(_COLLECT_EVERY, 20, 100)
     rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
     backend = backend_for(configuration)
@@ -115,6 +115,6 @@ async def _until_told_to_stop(cluster: KubeCluster, plugin: NodePlugin, stop: as
             await plugin.stopping()
             working.cancel()
     except BaseException:
-        # Cancelled too: what serves the kubelet has failed.
+        # Reached on cancellation too: the part that serves the kubelet has failed.
         await plugin.failing()
         raise

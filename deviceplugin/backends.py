@@ -1,4 +1,4 @@
-"""The driver that the configuration asks for: NVML, or a simulation; and how its cards come into containers."""
+"""Selects the configured driver (NVML or a simulation) and how its cards are injected into containers."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,14 +27,14 @@ _ATTACHED: Final = Path("/proc/driver/nvidia/gpus")
 
 @dataclass(frozen=True, slots=True)
 class CardBackend:
-    """driver: not asked anything yet. simulated: what can be made to happen to its cards; None for real ones."""
+    """A driver that has not been queried yet. simulated: controls its simulated cards; None for real ones."""
 
     driver: SupervisedDriver
     simulated: SimulatedDriver | None = None
 
 
 def backend_for(configuration: DevicePluginConfiguration) -> CardBackend:
-    """Inside the event loop. Raises ConfigurationError or SimulationError for an unusable cluster file."""
+    """Create the backend inside the event loop. Raises ConfigurationError or SimulationError for a bad cluster file."""
     if not configuration.simulate:
         root = configuration.driver_root
         opening = partial(DriverProcess.start, (*NVML, *filter(None, [root])))
@@ -49,7 +49,7 @@ def backend_for(configuration: DevicePluginConfiguration) -> CardBackend:
 
 
 def attached_cards(folder: Path = _ATTACHED) -> frozenset[str]:
-    """PCI addresses of the cards that the driver's kernel module shows; none where the container hides them."""
+    """PCI addresses of the cards that the driver's kernel module shows; empty if the container hides them."""
     try:
         return frozenset(path.name for path in folder.iterdir())
     except OSError:
@@ -62,7 +62,7 @@ def edits_for(
     found: Callable[[], DriverCards],
     announced: Callable[[], Sequence[inventory.Card]],
 ) -> NvidiaEdits | SimulatedEdits:
-    """found: the cards as the driver names them now. announced: as the node does."""
+    """Return the source of CDI edits. found: the cards as the driver names them now. announced: as the node does."""
     state = Path(configuration.state_dir)
     if backend.simulated is not None:
         return SimulatedEdits(state / SIMULATED_CARDS, announced)
@@ -73,7 +73,7 @@ def edits_for(
 
 @contextlib.asynccontextmanager
 async def controlled(configuration: DevicePluginConfiguration, backend: CardBackend) -> AsyncIterator[None]:
-    """Take faults on the control socket while the context lasts, where one is configured."""
+    """Accept faults on the control socket, if one is configured, while the context lasts."""
     if configuration.simulate_control and backend.simulated is not None:
         async with fault_control.serve(Path(configuration.simulate_control), backend.simulated):
             yield

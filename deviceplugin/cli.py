@@ -1,6 +1,6 @@
 """`gpushare-device-plugin`: the commands and their flags.
 
-Started without a command, or with a flag first, it runs, as the legacy device plugin does.
+Without a command, or with a flag first, it runs the plugin, as the legacy device plugin does.
 """
 
 import asyncio
@@ -188,7 +188,7 @@ def fault(
         Path | None, typer.Option(help="The socket of --simulate-control (default: the configured one).")
     ] = None,
 ) -> None:
-    """Let a fault happen to simulated cards, of a plugin that runs here with --simulate and --simulate-control."""
+    """Inject a fault into simulated cards of a plugin that runs here with --simulate and --simulate-control."""
     from deviceplugin.driver.fault_control import tell  # noqa: PLC0415 - as above
     from deviceplugin.line_socket import Refusal  # noqa: PLC0415
 
@@ -206,7 +206,7 @@ def fault(
 
 
 def _readings(named: Sequence[str]) -> dict[str, object]:
-    """Numbers and booleans as JSON has them; all else is text."""
+    """Return the readings; numbers and booleans as in JSON, everything else as text."""
     found: dict[str, object] = {}
     for one in named:
         name, equals, value = one.partition("=")
@@ -269,7 +269,7 @@ def uninstall(
         bool, typer.Option("--dry-run", help="Print what would be removed, and remove nothing.")
     ] = False,
 ) -> None:
-    """Take away what the plugin has put on this node; exit code 1 when something is left."""
+    """Remove everything that the plugin has put on this node; exit code 1 if something remains."""
     from deviceplugin.uninstall.run import Options  # noqa: PLC0415 - as above
     from deviceplugin.uninstall.run import run as run_uninstall  # noqa: PLC0415
     from scheduler.process.startup import StartupError, stop_requested  # noqa: PLC0415
@@ -290,10 +290,10 @@ def uninstall(
 def configured(
     file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], memory_unit: str | None
 ) -> DevicePluginConfiguration:
-    """The configuration. Raises ConfigurationError with every mistake.
+    """Return the configuration. Raises ConfigurationError with every mistake.
 
-    environ: `NODE_NAME` counts as `GPUSHARE_DEVICE_PLUGIN_NODENAME` where that is not there.
-    memory_unit: of the flag `--memory-unit`, which says in one word what `memoryUnitMiB` says as a number.
+    environ: `NODE_NAME` stands in for a missing `GPUSHARE_DEVICE_PLUGIN_NODENAME`.
+    memory_unit: value of the flag `--memory-unit`, the one-word form of the number `memoryUnitMiB`.
     """
     unit_mib, mistakes = None, []
     if memory_unit is not None and (unit_mib := _mib(memory_unit)) is None:
@@ -320,7 +320,7 @@ def configured(
 
 
 def _of_some_node(file: Path, node_name: str | None) -> DevicePluginConfiguration:
-    """The configuration as `configured` reads it, for any node if the file names none."""
+    """Return the configuration as `configured` reads it, for any node if the file names none."""
     flags = {"nodeName": node_name}
     try:
         return configured(file, os.environ, flags, None)
@@ -332,16 +332,16 @@ def _of_some_node(file: Path, node_name: str | None) -> DevicePluginConfiguratio
 
 
 def _spoken(mistake: Mistake, spoken: Mapping[str, str]) -> Mistake:
-    """The mistake, blamed on what its author wrote."""
+    """Return the mistake, attributed to the name that its author wrote."""
     if (mistake.path, mistake.message) == ("nodeName", _MISSING):
         return replace(mistake, message=f"{_MISSING}; name this node with --node-name or {_NODE_NAME}")
     return replace(mistake, source=spoken.get(mistake.source, mistake.source))
 
 
 def local_address(environ: Mapping[str, str]) -> str:
-    """Where a plugin that runs in the same environment listens, as seen from its own machine.
+    """Return the address of a plugin that runs in the same environment, as seen from its own machine.
 
-    A port that its file or flags say is not known here.
+    A port from the plugin's file or flags is not known here.
     """
     try:
         _, port = host_and_port(environ.get(f"{ENV_PREFIX}LISTEN", ""))
@@ -377,7 +377,7 @@ def _give_up(message: str, code: int) -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script. arguments: without the program's name; None: those of this process."""
+    """Run the console script. arguments: without the program's name; None for those of this process."""
     line = as_ours(sys.argv[1:] if arguments is None else arguments)
     cli(args=line.arguments, obj=line.ignored, prog_name="gpushare-device-plugin")
 

@@ -1,6 +1,6 @@
-"""Calls that block, each in a daemon thread: a call that hangs does not keep the process from ending.
+"""Blocking calls, each in a daemon thread: a call that hangs does not keep the process from ending.
 
-An executor's thread would: the interpreter waits for it.
+The interpreter would wait for an executor's thread.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def call(function: Callable[[], T], name: str) -> "asyncio.Future[T]":
-    """Start the call in a thread of this name; the future of its result or exception, which may be dropped."""
+    """Start the call in a thread with this name. Return the future of its result or exception, which may be dropped."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
     # Reading the exception of a dropped future keeps the loop from logging it.

@@ -1,7 +1,7 @@
-"""The command line of the legacy device plugin, as ours. Pure.
+"""Translates the command line of the legacy device plugin into ours. Pure.
 
 Its DaemonSet starts `gpushare-device-plugin-v2 -logtostderr --v=5 --memory-unit=GiB`: no subcommand, one dash or two,
-`--flag=value` or `--flag value`, and a boolean flag alone or with `=value`, as Go's package flag has it.
+`--flag=value` or `--flag value`, and a boolean flag alone or with `=value`, as in Go's package flag.
 Source: AliyunContainerService/gpushare-device-plugin, cmd/nvidia/main.go and device-plugin-ds.yaml; glog's own flags.
 """
 
@@ -43,10 +43,10 @@ class CommandLine:
 
 
 def as_ours(arguments: Sequence[str]) -> CommandLine:
-    """The command line with the legacy plugin's flags translated or taken out.
+    """Return the command line with the legacy plugin's flags translated or removed.
 
-    arguments: without the program's name. None at all, or a flag first, means `run`. Other commands than `run` never
-    had such flags and stay as they are.
+    arguments: without the program's name. An empty list, or a flag first, means `run`. Commands other than `run` never
+    had such flags and are unchanged.
     """
     given = list(arguments)
     if not given or (given[0].startswith("-") and given[0] not in _OF_NO_COMMAND):

@@ -1,6 +1,6 @@
-"""A unix socket of this machine's root: one JSON object a line, one in answer, `{"ok": true, …}` or why not.
+"""A unix socket for this machine's root: one JSON object per line, answered by `{"ok": true, …}` or by an error.
 
-Its file mode allows root alone to connect, so access is up to the file system and the rights to `kubectl exec`.
+Its file mode allows only root to connect, so the file system and the rights to `kubectl exec` control access.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class _Answer(msgspec.Struct, omit_defaults=True):
 
 @asynccontextmanager
 async def serve(path: Path, serve_line: Callable[[bytes], Awaitable[str]]) -> AsyncIterator[None]:
-    """Take lines at `path` while the context lasts; who is still connected then is cut off.
+    """Accept lines at `path` while the context lasts; then disconnect remaining clients.
 
     serve_line: serves one line; returns the answer. Raises Refusal.
     """
@@ -48,7 +48,7 @@ async def serve(path: Path, serve_line: Callable[[bytes], Awaitable[str]]) -> As
     conversations: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of ours: one that asyncio makes is left to the end of the loop, which logs a trace for it (3.11).
+        # Our own task: one that asyncio creates lasts until the loop ends, which then logs a trace for it (3.11).
         conversation = asyncio.create_task(converse(reader, writer))
         conversations.add(conversation)
         conversation.add_done_callback(conversations.discard)
@@ -68,7 +68,7 @@ async def serve(path: Path, serve_line: Callable[[bytes], Awaitable[str]]) -> As
 
 
 async def ask(path: Path, line: Mapping[str, object], *, within_s: float = _ANSWER_S) -> str:
-    """The answer to this line. Raises Refusal; OSError and TimeoutError if no process serves the socket."""
+    """Send the line and return the answer. Raises Refusal; OSError and TimeoutError if no process serves the socket."""
     async with asyncio.timeout(within_s):
         reader, writer = await asyncio.open_unix_connection(path)
         try:

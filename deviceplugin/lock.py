@@ -1,4 +1,4 @@
-"""Only one instance per node: the lock on a file in the state directory, held while the process lives."""
+"""Ensures one instance per node: a lock on a file in the state directory, held while the process lives."""
 
 import contextlib
 import fcntl
@@ -10,9 +10,9 @@ FILE: Final = "lock"
 
 
 class AlreadyRunning(Exception):
-    """Another instance holds the lock; the message says where and, if known, who.
+    """Another instance holds the lock; the message says where and, if known, which.
 
-    held: that alone, without what to do.
+    held: that fact alone, without the remedy.
     """
 
     def __init__(self, lock: Path, holder: str) -> None:
@@ -21,19 +21,19 @@ class AlreadyRunning(Exception):
 
 
 class LockUnknown(Exception):
-    """Whether another instance runs is unknown; the message says why."""
+    """The lock's state cannot be determined; the message says why."""
 
 
 class InstanceLock:
-    """Enter it to take the lock; the kernel gives it back when the process ends, however it does."""
+    """Context that holds the lock; the kernel releases it whenever the process ends, for whatever reason."""
 
     def __init__(self, directory: Path) -> None:
-        """directory: made when it is not there."""
+        """directory: created if it is missing."""
         self._path = directory / FILE
         self._descriptor = -1
 
     def __enter__(self) -> Self:
-        """Raises AlreadyRunning, or LockUnknown when the file cannot be made or locked."""
+        """Take the lock. Raises AlreadyRunning, or LockUnknown if the file cannot be created or locked."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             while not self._is_the_file(descriptor := self._locked()):
@@ -42,7 +42,7 @@ class InstanceLock:
         except OSError as error:
             message = f"{self._path} cannot be locked: {error.strerror}; choose another directory with stateDir"
             raise LockUnknown(message) from error
-        # Only people read it: a disk that is full keeps nobody from locking.
+        # Only people read it: a full disk must not prevent locking.
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
@@ -54,19 +54,19 @@ class InstanceLock:
         return descriptor
 
     def _is_the_file(self, descriptor: int) -> bool:
-        """Whether the locked file still exists: `uninstall` removes it, and its lock then protects nothing."""
+        """Return whether the locked file still exists: `uninstall` removes it, and its lock then protects nothing."""
         try:
             return os.path.samestat(os.fstat(descriptor), self._path.stat())
         except FileNotFoundError:
             return False
 
     def __exit__(self, *_: object) -> None:
-        """Give it back; the file stays, and goes with all else by `uninstall` alone."""
+        """Release the lock; the file stays until `uninstall` removes it."""
         os.close(self._descriptor)
 
 
 def look(directory: Path) -> None:
-    """Whether an instance holds the lock, without a change to anything. Raises AlreadyRunning, LockUnknown."""
+    """Check, without any change, whether an instance holds the lock. Raises AlreadyRunning, LockUnknown."""
     path = directory / FILE
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -79,7 +79,7 @@ def look(directory: Path) -> None:
 
 
 def _lock(descriptor: int, path: Path, how: int) -> None:
-    """Closed where it cannot be had. Raises AlreadyRunning, OSError."""
+    """Lock the file; close it on failure. Raises AlreadyRunning, OSError."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError as error:

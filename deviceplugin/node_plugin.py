@@ -1,4 +1,4 @@
-"""Builds the parts of one node's plugin, and runs them together: the only place that knows all of them.
+"""Builds the parts of one node's plugin and runs them together: the only module that knows all of them.
 
 driver ──▶ CardKeeper ──▶ NodeCards ──▶ NodePublisher ──▶ node object
                              │  └────▶ KubeletSession ─▶ kubelet ──Allocate, PreStartContainer──▶ allocators
@@ -67,7 +67,7 @@ log = structlog.get_logger()
 
 
 class NodePlugin:
-    """Make it inside the event loop that runs it."""
+    """The plugin of one node. Create it inside the event loop that runs it."""
 
     def __init__(  # noqa: PLR0917  (each a different type: none can take another's place)
         self,
@@ -118,7 +118,7 @@ class NodePlugin:
         self._session_changed()
 
     async def run(self) -> None:
-        """Serve the node forever. Raises, in a group, device_ids.TooManyDevices, and whatever is a bug."""
+        """Serve the node forever. Raises a group with device_ids.TooManyDevices and any unexpected error."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for work in (
@@ -151,13 +151,13 @@ class NodePlugin:
             self._starts.told_to_stop()
 
     async def failing(self) -> None:
-        """Ask the scheduler to wait, by a write of its own: whatever else writes may be what has failed."""
+        """Ask the scheduler to wait, by a separate write: the usual writer may be the part that has failed."""
         with contextlib.suppress(ApiError, TimeoutError):
             async with asyncio.timeout(_HELD_WITHIN_S):
                 await self._api.annotate(self._cards.asking_to_wait())
 
     def not_ready(self) -> str:
-        """Why pods cannot get their cards yet; "" when they can."""
+        """Return why pods cannot get their cards yet; "" if they can."""
         if not self._cards.latest:
             return self._keeper.problem or "the driver has not reported any card yet"
         if problem := self._injection.problem or self._keeper.states.cuda_problem():
@@ -172,7 +172,7 @@ class NodePlugin:
         return "" if publisher.announced else publisher.problem or "node object not updated yet"
 
     def status(self) -> DevicePluginStatus:
-        """The status, as `/status` shows it."""
+        """Return the status, as `/status` shows it."""
         c, found, states = self._configuration, self._reconciler, self._keeper.states
         cards = self._cards.cards
         return DevicePluginStatus(
@@ -269,7 +269,7 @@ class NodePlugin:
         return allocated_units(self._view.asking(), self._cards.whole, self._configuration.memory_unit_mib)
 
     def _runtime_class(self) -> str:
-        """`runtimeClassName` of the plugin's own pod; "" without one, or where its UID was not said."""
+        """Return `runtimeClassName` of the plugin's own pod; "" if it has none or its UID was not given."""
         own = self._view.pods.get(self._configuration.pod_uid)
         return own.spec.runtime_class_name if own else ""
 
@@ -280,7 +280,7 @@ class NodePlugin:
         self._recorder.record(NodeEvent("GPUInjectionMode", note, warning=False))
 
     def _not_injectable(self) -> str:
-        """Why no card can be injected into containers; "" when they can, or when that is unknown yet."""
+        """Return why no card can be injected into containers; "" if some can or this is unknown."""
         return self._injection.withheld
 
     async def _follow_release(self, text: str) -> bool:
@@ -344,7 +344,7 @@ class NodePlugin:
                 tasks.create_task(self._injection.follow(self._watch.runtime_version, lambda: self._idle(measured)))
 
     def _idle(self, measured: MeasuredPlugin) -> bool:
-        """Whether no pod of the node requests cards, and the kubelet waits for no Allocate."""
+        """Return whether no pod of the node requests cards, and the kubelet waits for no Allocate."""
         return self._view.pods.complete and not self._view.asking() and not measured.allocating
 
     def _allocator(self, context: AllocationContext) -> ModeAllocator:
@@ -373,7 +373,7 @@ class NodePlugin:
             self.metrics.unregistered()
 
     def _remember(self) -> None:
-        """Save the list of devices for the next process, which lists the same before it knows anything else."""
+        """Save the list of devices: the next process lists the same before it knows anything else."""
         mode = self._injection.chosen
         if not mode:
             return

@@ -3,7 +3,7 @@
     lock ──▶ session.json, checkpoint ──▶ Register ─────────────────────────▶ …
                                               └▶ import the rest ──▶ app.run (API server, driver, cards, pods)
 
-Imports little, since what is imported here is waited for by pods: see `deviceplugin.kubelet.session`.
+Imports little, because pods wait for these imports: see `deviceplugin.kubelet.session`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from deviceplugin.kubelet.session import KubeletSession, SessionFile
 from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
 from scheduler.process.startup import StartupError, first_message, stop_requested
 
-# Registering takes some hundredths where a kubelet is there; where none is, nobody waits for it.
+# Registering takes some hundredths of a second if a kubelet runs; otherwise it does not delay the start.
 _AHEAD_S: Final = 0.5
 _FIRST_WAIT_S: Final = 0.05
 _LONGEST_WAIT_S: Final = 2.0
@@ -63,7 +63,7 @@ class _Log:
 
 
 async def run(configuration: DevicePluginConfiguration, environment: Mapping[str, str], ignored: Sequence[str]) -> None:
-    """Serve this node until SIGTERM or SIGINT. ignored: flags to complain about. Raises StartupError."""
+    """Serve this node until SIGTERM or SIGINT. ignored: flags to warn about. Raises StartupError."""
     stop, log = stop_requested(), _Log()
     state = Path(configuration.state_dir)
     try:
@@ -92,7 +92,7 @@ async def _serve(  # noqa: PLR0917 - each a different type: none can take anothe
     async with asyncio.TaskGroup() as tasks:
         registering = tasks.create_task(session.run())
         if resumed:
-            # What is imported meanwhile would keep the kubelet waiting.
+            # Imports at this point would keep the kubelet waiting.
             await session.registered_within(_AHEAD_S)
         program = await asyncio.to_thread(_rest, configuration, log, ignored)
         await program(configuration, environment, session, stop)
@@ -125,6 +125,6 @@ def _backoff(rng: random.Random) -> Callable[[int], float]:
 
 
 def _since_exec_s() -> float:
-    """Seconds since this process began. Source: proc_pid_stat(5), field 22, in ticks since the machine's boot."""
+    """Return the seconds since this process began. Source: proc_pid_stat(5), field 22, in ticks since boot."""
     ticks = int(Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""Clusters and workloads written down in a file, for demo, simulate, simulated cards and tests.
+"""Clusters and workloads described in a file, for demo, simulate, simulated cards and tests.
 
-Knows what a manifest looks like, not who reads it.
+Knows the format of a manifest, not its readers.
 """

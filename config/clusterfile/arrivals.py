@@ -1,6 +1,6 @@
 """Reads arrivals of pods from a CSV file with one pod per line, for numbers that are impractical in YAML.
 
-`docs/simulate.md` is the guide. Pods that ask the same share one `PodAsk`.
+`docs/simulate.md` is the guide. Pods with the same request share one `PodAsk`.
 """
 
 import csv
@@ -20,12 +20,12 @@ T = TypeVar("T")
 _NEEDED: Final = ("name", "at_s", "cpu_milli", "memory_mib", "units_per_card", "cards")
 COLUMNS: Final = (*_NEEDED, "runs_s", "models", "priority")
 _OF_THE_ASK: Final = ("cpu_milli", "memory_mib", "units_per_card", "cards", "models", "priority")
-# As Kubernetes names pods: a DNS subdomain.
+# A valid pod name in Kubernetes: a DNS subdomain.
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _LONGEST_NAME: Final = 253
 _MOST: Final = 2**31 - 1
 _MOST_CARDS: Final = 256
-# The others are counted.
+# Further mistakes are only counted.
 _MOST_TOLD: Final = 50
 _LONGEST_SHOWN: Final = 80
 
@@ -45,7 +45,7 @@ class PodAsk(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """A pod that comes at `at_s`, seconds from the start; it finishes `runs_s` after it has started, None: never."""
+    """A pod that arrives at `at_s`, seconds from the start; it finishes `runs_s` after it has started, None: never."""
 
     name: str
     at_s: float
@@ -58,7 +58,7 @@ class _Wrong(ValueError):
 
 
 def read_arrivals(path: Path) -> list[Arrival]:
-    """The pods of a file by time, those of one time as they stand there. `.gz` is unpacked.
+    """Return a file's pods ordered by time, then by position. `.gz` is unpacked.
 
     Raises ConfigurationError with the mistakes: the first 50, and how many more there are.
     """
@@ -76,7 +76,7 @@ def read_arrivals(path: Path) -> list[Arrival]:
 
 
 def write_arrivals(path: Path, arrivals: Iterable[Arrival]) -> None:
-    """The file that `read_arrivals` reads; packed where the name ends in `.gz`, and always the same bytes."""
+    """Write a file that `read_arrivals` reads; compressed if the name ends in `.gz`, with reproducible bytes."""
     lines = [",".join(COLUMNS)]
     lines += [",".join(_cells(arrival)) for arrival in arrivals]
     written = ("\n".join(lines) + "\n").encode()
@@ -85,7 +85,7 @@ def write_arrivals(path: Path, arrivals: Iterable[Arrival]) -> None:
 
 @dataclass(slots=True)
 class _Reader:
-    """Lines -> arrivals, and the mistakes of invalid lines. asks: by the text of their cells."""
+    """Converts lines to arrivals, and collects the mistakes of invalid lines. asks: by the text of their cells."""
 
     file: str
     arrivals: list[Arrival] = field(default_factory=list)
@@ -117,7 +117,7 @@ class _Reader:
             self.wrong(f"line {lines.line_num}", f"is not CSV: {error}")
 
     def _columns(self, head: Sequence[str]) -> list[str] | None:
-        """The names of the columns; None where the head is wrong."""
+        """Return the names of the columns; None if the header is invalid."""
         names = [name.strip().removeprefix("\ufeff") for name in head]
         for name in dict.fromkeys(names):
             if name not in COLUMNS:

@@ -21,7 +21,7 @@ def _quantity(value: str | float) -> str:
 
 
 Quantity: TypeAlias = Annotated[str | int | float, AfterValidator(_quantity)]
-# Thirty years, in seconds: what the clock shows then still is a date.
+# Thirty years, in seconds: the clock's time then is still a valid date.
 LATEST_S: Final = 1e9
 _Time: TypeAlias = Annotated[float, Field(ge=0, le=LATEST_S)]
 
@@ -59,9 +59,9 @@ class CardGroup(Section):
 
 
 class NodeGroup(Section):
-    """Equal nodes: `name`, or with a count that name and a number from 0.
+    """Equal nodes, called `name`, or with a count `name-0`, `name-1`, and so on.
 
-    node: a Node manifest that the other fields are laid over; its name is `name` when that is left out.
+    node: a Node manifest that the other fields override; its name is the default for `name`.
     """
 
     name: str = Field(default="", max_length=253)
@@ -94,7 +94,7 @@ class NodeGroup(Section):
 
 
 class PodGroup(Section):
-    """Equal pods: the manifest's name, or with a count that name and a number from 0.
+    """Equal pods with the manifest's name; with a count, a number from 0 is appended.
 
     at_s: when they are created, in seconds from the start. runs_s: how long after its start a pod finishes;
     None: it runs forever.
@@ -139,9 +139,9 @@ class ClusterDocument(Section):
 
 @dataclass(slots=True)
 class ClusterFile:
-    """All files together. ignored: manifests that are not read, as `kind namespace/name`.
+    """All files together. ignored: unread manifests, as `kind namespace/name`.
 
-    storage: manifests of claims, volumes and their like, each with its kind. budgets: of disruption budgets, which only
+    storage: manifests of claims, volumes and the like, each with its kind. budgets: disruption budgets, which only
     `defragment` reads. files: of each entry, by its identity.
     """
 
@@ -154,11 +154,11 @@ class ClusterFile:
     files: dict[int, str] = field(default_factory=dict, repr=False)
 
     def file_of(self, described: object) -> str:
-        """The file that an entry of these lists comes from; "" where that is not known."""
+        """Return the file that an entry of these lists comes from; "" if unknown."""
         return self.files.get(id(described), "")
 
     def source_of(self, described: object, name: str) -> str:
-        """For a mistake: the file that the entry comes from, and the name of what it describes."""
+        """Return the source for a mistake: the entry's file and the name of the described object."""
         file = self.file_of(described)
         return f"{file}: {name}" if file else name
 
@@ -173,5 +173,5 @@ class TimedPod:
 
 
 def _numbered(name: str, count: int) -> list[str]:
-    """`name` alone for one, `name-0`, `name-1`, … for another count."""
+    """Return `name` alone for one, `name-0`, `name-1`, … for another count."""
     return [name] if count == 1 else [f"{name}-{number}" for number in range(count)]

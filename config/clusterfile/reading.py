@@ -1,7 +1,7 @@
-"""Reads cluster files and makes the Kubernetes objects that they describe. `docs/cluster-file.md` is the guide.
+"""Reads cluster files and creates the Kubernetes objects that they describe. `docs/cluster-file.md` is the guide.
 
-Used by the demo, the simulator and the tests. Beside the form of `model`, plain Kubernetes manifests are read: nodes,
-pods, and workloads.
+Used by the demo, the simulator and the tests. In addition to the format of `model`, it reads plain Kubernetes manifests
+of nodes, pods and workloads.
 """
 
 from collections import Counter, defaultdict
@@ -45,7 +45,7 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 _OFFERED: Final = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
 _READY: Final = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"})
-# The API groups of what is read. Others have kinds of the same names: Job.batch.volcano.sh, Node.longhorn.io.
+# API groups of the kinds that are read. Other groups reuse the names: Job.batch.volcano.sh, Node.longhorn.io.
 _APPS: Final = frozenset({"apps", "extensions"})
 _GROUPS: Final = {
     "Node": frozenset({""}),
@@ -59,17 +59,17 @@ _GROUPS: Final = {
     "PodDisruptionBudget": frozenset({"policy"}),
 }
 _STORAGE_GROUP: Final = frozenset({"storage.k8s.io"})
-# Those that have no namespace, and the others.
+# Kinds without a namespace, and the others.
 _OF_THE_CLUSTER: Final = frozenset({"PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment"})
 _STORAGE: Final = _OF_THE_CLUSTER | {"PersistentVolumeClaim", "CSIStorageCapacity"}
 _BUDGET: Final = "PodDisruptionBudget"
-# So many are named, of more only the kinds.
+# Up to this number, ignored manifests are named; beyond it, only their kinds.
 _MOST_NAMED: Final = 3
 _OF_AN_ENTRY: Final = frozenset({"at_s", "atS", "runs_s", "runsS", "count"})
 
 
 def read(*paths: Path) -> ClusterFile:
-    """The files together, in their order. Raises ConfigurationError with every mistake in all of them."""
+    """Read the files and combine them in order. Raises ConfigurationError with every mistake in all of them."""
     reader = _Reader()
     for path in paths:
         try:
@@ -88,7 +88,7 @@ def read(*paths: Path) -> ClusterFile:
 def node_manifests(
     cluster: ClusterFile, unit_mib: int, *, gpu_mem: str = names.GPU_MEM, gpu_count: str = names.GPU_COUNT
 ) -> list[Manifest]:
-    """Node manifests: ready, with the cards' inventory and totals in units of `unit_mib` MiB.
+    """Return Node manifests: ready, with the cards' inventory and totals in units of `unit_mib` MiB.
 
     A resource that the file itself names in `allocatable` keeps that value.
     """
@@ -96,14 +96,14 @@ def node_manifests(
 
 
 def pod_manifests(cluster: ClusterFile) -> list[TimedPod]:
-    """Pods by time, at the same time in the order of the files. Pods of a group share one `spec`: never change it."""
+    """Return pods by time, then in the order of the files. Pods of a group share one `spec`: never change it."""
     pods = [TimedPod(group.at_s, group.runs_s, manifest) for group in cluster.pods for manifest in _copies(group)]
     return sorted(pods, key=lambda pod: pod.at_s)
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Documents -> ClusterFile. Workloads wait until all files are read: a dump of a cluster holds their pods too."""
+    """Builds a ClusterFile. Workloads wait until all files are read: a cluster dump holds their pods too."""
 
     cluster: ClusterFile = field(default_factory=ClusterFile)
     mistakes: list[Mistake] = field(default_factory=list)
@@ -191,7 +191,7 @@ class _Reader:
 
 
 def left_out(ignored: Sequence[str]) -> str:
-    """One line about the manifests that are not read, "" where all are. ignored: as in ClusterFile."""
+    """Return one line about the manifests that are not read; "" if all are. ignored: as in ClusterFile."""
     if not ignored:
         return ""
     kinds = Counter(label.split(" ", 1)[0] for label in ignored)
@@ -200,7 +200,7 @@ def left_out(ignored: Sequence[str]) -> str:
 
 
 def _foreign_group(kind: str, manifest: dict[str, object]) -> str:
-    """The API group of a manifest whose kind only has the name of one that is read; "" for the kind itself."""
+    """Return the API group of a manifest whose kind only shares the name of a known kind; "" for the kind itself."""
     group, slash, _ = str(manifest.get("apiVersion", "")).rpartition("/")
     expected = _GROUPS.get(kind, _STORAGE_GROUP if kind in _STORAGE else None)
     if expected is None or group in expected or not slash:
@@ -209,7 +209,7 @@ def _foreign_group(kind: str, manifest: dict[str, object]) -> str:
 
 
 def _without_lists(documents: Iterable[object]) -> Iterator[object]:
-    """The documents, with `List`, `NodeList`, `PodList`, … replaced by their items."""
+    """Yield the documents, with `List`, `NodeList`, `PodList`, … replaced by their items."""
     for document in documents:
         kind = document.get("kind") if isinstance(document, dict) else None
         items = document.get("items") if isinstance(document, dict) else None
@@ -231,7 +231,7 @@ def _label(manifest: dict[str, object]) -> str:
 
 
 def _misplaced(manifest: dict[str, object], source: str) -> Iterator[Mistake]:
-    """Fields of an entry of `pods` that are misplaced in the manifest, where they have no effect."""
+    """Yield fields of a `pods` entry that are misplaced in the manifest, where they have no effect."""
     for name in sorted(_OF_AN_ENTRY & manifest.keys()):
         entry = f"`pods: [{{{name}: {str(manifest[name])[:16]}, pod: …}}]`"
         hint = f"is not a field of a manifest: write {entry} with the manifest as pod"
@@ -247,7 +247,7 @@ def _owners(manifest: dict[str, object]) -> Iterator[tuple[str, str, str]]:
 
 
 def _contradictions(cluster: ClusterFile) -> Iterator[Mistake]:
-    """Mistakes that no single object shows: duplicate names and cards, faults of things that do not exist."""
+    """Yield mistakes that span objects: duplicate names and cards, and faults of nonexistent objects."""
     for what, entries in (
         ("node", [(name, group) for group in cluster.nodes for name in group.node_names()]),
         ("pod", [(f"{p.pod.metadata.namespace}/{name}", p) for p in cluster.pods for name in p.pod_names()]),
@@ -259,7 +259,7 @@ def _contradictions(cluster: ClusterFile) -> Iterator[Mistake]:
 
 
 def _repeated(what: str, entries: Iterable[tuple[str, str]]) -> Iterator[Mistake]:
-    """entries: (unique item, the file that has it)."""
+    """Yield a mistake for each repeated entry. entries: (unique item, the file that has it)."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for value, file in entries:
         found[value].append(file)
@@ -271,7 +271,7 @@ def _repeated(what: str, entries: Iterable[tuple[str, str]]) -> Iterator[Mistake
 
 
 def _of_nothing(cluster: ClusterFile) -> Iterator[Mistake]:
-    """Faults of nodes and cards that are not there, each by its number in its own file."""
+    """Yield faults of nonexistent nodes and cards, each by its number in its own file."""
     groups = {name: group for group in cluster.nodes for name in group.node_names()}
     numbers: defaultdict[str, int] = defaultdict(int)
     for fault in cluster.faults:
@@ -287,7 +287,7 @@ def _of_nothing(cluster: ClusterFile) -> Iterator[Mistake]:
 
 
 def said_of(manifest: Manifest) -> str:
-    """Label of an object of storage: `kind name` or `kind namespace/name`."""
+    """Return the label of a storage object: `kind name` or `kind namespace/name`."""
     kind, metadata = str(manifest["kind"]), _metadata(manifest)
     name = str(metadata["name"])
     return f"{kind} {name}" if kind in _OF_THE_CLUSTER else f"{kind} {metadata.get('namespace', 'default')}/{name}"
@@ -339,7 +339,7 @@ def _cards(group: NodeGroup, node: str, unit_mib: int) -> tuple[inventory.Card, 
 
 
 def _links(alike: CardGroup, index: int, indexes: range) -> dict[str, str]:
-    """To every other card of the group, or to the named cards; never to itself."""
+    """Return links to every other card of the group, or to the named cards; never to itself."""
     links = {str(other): alike.links for other in indexes} if isinstance(alike.links, str) else alike.links
     return {other: link for other, link in links.items() if other != str(index)}
 

@@ -1,7 +1,8 @@
-"""The fields of Kubernetes manifests that a cluster file reads, and the pods that a workload's controllers make.
+"""The fields of Kubernetes manifests that a cluster file reads, and the pods that a workload's controllers create.
 
-Names, labels and owners are what the controllers of Kubernetes 1.36 write (pkg/controller/{deployment,replicaset,
-statefulset,job}); what is random there is derived from the names here, so that a file always means the same. Pure.
+Names, labels and owners are those of the controllers of Kubernetes 1.36
+(pkg/controller/{deployment,replicaset,statefulset,job}). Their random parts are derived from the names here, so that a
+file always yields the same result. Pure.
 """
 
 import hashlib
@@ -18,13 +19,13 @@ Manifest: TypeAlias = dict[str, object]
 Count: TypeAlias = Annotated[int, Field(ge=0, le=100_000)]
 
 _NAMESPACE: Final = uuid.UUID("6f1d6c1e-0b0e-5d43-9a39-6b8c6f3c2c55")
-_SAFE_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # those of Kubernetes' names: no vowels, nothing ambiguous
+_SAFE_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # alphabet of Kubernetes' names: no vowels, nothing ambiguous
 _FINISHED: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
 _API_VERSIONS: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "Job": "batch/v1"}
 
 
 class _Open(BaseModel):
-    """Only the fields named in the class are read; all others pass through untouched."""
+    """A model that reads only the fields named in the class; all others pass through untouched."""
 
     model_config = ConfigDict(frozen=True, extra="allow", alias_generator=to_camel)
 
@@ -88,7 +89,7 @@ class NodeManifest(_Open):
 
 
 class StorageManifest(_Open):
-    """A claim, a volume, or what else of storage decides where a pod may run."""
+    """A claim, a volume, or another storage object that decides where a pod may run."""
 
     kind: str
     metadata: NamedMetadata
@@ -104,7 +105,7 @@ class _Ordinals(_Open):
 
 
 class _WorkloadSpec(_Open):
-    """The fields that decide which pods there are; each kind has some of them."""
+    """The fields that determine a workload's pods; each kind has some of them."""
 
     template: _Template
     replicas: Count = 1
@@ -137,7 +138,7 @@ class _WorkloadStatus(_Open):
 
 
 class Workload(_Open):
-    """An object whose controller makes pods."""
+    """An object whose controller creates pods."""
 
     api_version: str = ""
     kind: Literal["Deployment", "ReplicaSet", "StatefulSet", "Job"]
@@ -147,19 +148,19 @@ class Workload(_Open):
 
 
 def plain(model: BaseModel) -> Manifest:
-    """The manifest that `model` was read from, without the fields that it did not name."""
+    """Return the manifest that `model` was read from, without unset fields."""
     return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def stable_uuid(*names: str) -> str:
-    """A UUID that is always the same for these names."""
+    """Return a UUID that is always the same for these names."""
     return str(uuid.uuid5(_NAMESPACE, "/".join(names)))
 
 
 def pods_of(workload: Workload) -> list[Manifest]:
-    """The pods that exist at the same time while none finishes.
+    """Return the pods that exist at the same time while none finishes.
 
-    All at once, even where the controller would wait for one to be ready before it makes the next.
+    Returns all at once, even if the controller would wait for one to be ready before it creates the next.
     """
     makers = {"StatefulSet": _of_stateful_set, "Job": _of_job}
     return [_manifest(workload, pod) for pod in makers.get(workload.kind, _of_replica_set)(workload)]
@@ -167,7 +168,7 @@ def pods_of(workload: Workload) -> list[Manifest]:
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """How a pod differs from its template. owner: kind and name of its controller. spec: laid over the template's."""
+    """Differences of a pod from its template. owner: its controller's kind and name. spec: overrides the template's."""
 
     name: str
     owner: tuple[str, str]
@@ -178,7 +179,7 @@ class _Pod:
 
 def _of_replica_set(workload: Workload) -> Iterator[_Pod]:
     name, labels = workload.metadata.name, {}
-    if workload.kind == "Deployment":  # which makes a ReplicaSet
+    if workload.kind == "Deployment":  # which creates a ReplicaSet
         labels = {"pod-template-hash": _template_hash(workload)}
         name = f"{name}-{labels['pod-template-hash']}"
     for number in range(workload.spec.replicas):
@@ -201,7 +202,7 @@ def _of_stateful_set(workload: Workload) -> Iterator[_Pod]:
 
 
 def claims_of(workload: Workload) -> Iterator[Manifest]:
-    """The claims that the controller of StatefulSets makes from templates, one per pod and template.
+    """Yield the claims that the StatefulSet controller creates from templates, one per pod and template.
 
     Source: pkg/controller/statefulset/stateful_set_utils.go, getPersistentVolumeClaims.
     """
@@ -261,7 +262,7 @@ def _template_hash(workload: Workload) -> str:
 
 
 def _suffix(name: str, number: int) -> str:
-    """Five letters, different for each number below 27**5: the factor is coprime to that."""
+    """Return five letters, different for each number below 27**5: the factor is coprime to that."""
     return _letters((_digest(name) + number * 7_654_321) % len(_SAFE_LETTERS) ** 5, 5)
 
 

@@ -1,8 +1,8 @@
 """The allocation that the scheduler writes into the Binding and the node reads.
 
 Two annotations hold units per container and card index (`ALLOCATION` for `spec.containers`,
-`INIT_ALLOCATION` for `spec.initContainers`), a third maps each card index to its UUID, which is what counts. A fourth
-says how many MiB one unit of all these numbers has.
+`INIT_ALLOCATION` for `spec.initContainers`), a third maps each card index to its UUID, which is authoritative. A fourth
+gives the MiB per unit of all these numbers.
 The `ALIYUN_*` annotations next to them are for tools and for the legacy plugin: docs/develop/protocol.md,
 "What the scheduler writes".
 """
@@ -17,7 +17,7 @@ from config.protocol.inventory import MAX_UNIT_MIB
 
 Shares: TypeAlias = dict[int, dict[int, int]]  # container index -> card index -> units
 
-# No pod has so many containers or cards; a larger document is foreign, or an attack.
+# No pod has this many containers or cards; a larger document is foreign or an attack.
 _LARGEST_TEXT: Final = 65_536
 _LARGEST_NUMBER: Final = 2**31 - 1
 
@@ -36,11 +36,11 @@ class AllocationError(ValueError):
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """Which container has how many units on which card.
+    """Units of each container on each card.
 
     containers, init_containers: container index -> card index -> units.
-    cards: card index -> UUID; empty when the writer did not know UUIDs (a node without an inventory).
-    unit_mib: MiB in one unit of these numbers and of the `ALIYUN_*` ones; 0 where the writer did not say.
+    cards: card index -> UUID; empty if the writer did not know UUIDs (a node without an inventory).
+    unit_mib: MiB per unit of these numbers and of the `ALIYUN_*` ones; 0 if the writer did not give it.
     """
 
     containers: Shares
@@ -67,11 +67,11 @@ class LegacyFields(msgspec.Struct, frozen=True):
 
 
 def encode(allocation: Allocation, legacy: LegacyFields) -> dict[str, str]:
-    """Every allocation annotation of a Binding.
+    """Return every allocation annotation of a Binding.
 
     A Binding overwrites only the keys that it sends, so every key is sent.
 
-    allocation: holds at least one card, and says its unit.
+    allocation: holds at least one card, with its unit.
     """
     first = allocation.card_indexes()[0]
     return {
@@ -88,10 +88,10 @@ def encode(allocation: Allocation, legacy: LegacyFields) -> dict[str, str]:
 
 
 def decode(annotations: Mapping[str, str]) -> Allocation | None:
-    """The allocation in a pod's annotations; None when there is no `ALLOCATION` annotation.
+    """Return the allocation in a pod's annotations; None if there is no `ALLOCATION` annotation.
 
     `ALIYUN_COM_GPU_MEM_IDX` alone is not read here: see `legacy_index`.
-    Raises AllocationError when a key is there and cannot be read.
+    Raises AllocationError if a key exists but cannot be read.
     """
     text = annotations.get(names.ALLOCATION)
     if text is None:
@@ -105,18 +105,18 @@ def decode(annotations: Mapping[str, str]) -> Allocation | None:
 
 
 def legacy_index(annotations: Mapping[str, str]) -> int | None:
-    """The card index that the legacy extender wrote; None when absent, unparsable, negative or absurd."""
+    """Return the card index that the legacy extender wrote; None if absent, unparsable, negative or absurd."""
     return _number(annotations.get(names.MEM_IDX, ""))
 
 
 def unit_mib(annotations: Mapping[str, str]) -> int:
-    """MiB in one unit of a pod's numbers, as its annotations say; 0 when they do not, or say no unit."""
+    """Return the MiB per unit of a pod's numbers from its annotations; 0 if absent or invalid."""
     found = _number(annotations.get(names.UNIT_MIB, "")) or 0
     return found if found <= MAX_UNIT_MIB else 0
 
 
 def device_units(annotations: Mapping[str, str]) -> int:
-    """Units that the pod's first card has, in the unit of the pod's numbers; 0 when absent or no number."""
+    """Return the units of the pod's first card, in the unit of the pod's numbers; 0 if absent or not a number."""
     return _number(annotations.get(names.MEM_DEV, "")) or 0
 
 

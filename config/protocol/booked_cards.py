@@ -1,11 +1,11 @@
-"""Which cards a pod with a node occupies, and how many units of each: docs/develop/protocol.md, "Reading order".
+"""The cards that a pod on a node occupies, with the units on each: docs/develop/protocol.md, "Reading order".
 
-    annotations ── read ──▶ WrittenAllocation (what the pod says, whatever cards there are)
+    annotations ── read ──▶ WrittenAllocation (the pod's own annotations, whatever cards there are)
                                └── on_cards(the node's cards and unit) ──▶ BookedCards (in the node's unit)
 
-Both programs read with this code alone. Numbers in another unit than the node's are rescaled and rounded up; where
-nothing tells in which unit they are, every card of the node is blocked: a number without its unit frees no memory.
-An allocation that does not add up to what the pod asks is not believed: a pod's author may have written it.
+Both programs read with this code alone. Numbers in another unit than the node's are rescaled and rounded up. If their
+unit is unknown, every card of the node is blocked: a number without its unit frees no memory. An allocation that does
+not match the pod's request is not trusted: a pod's author may have written it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,13 +19,13 @@ from config.protocol.allocation import Allocation, AllocationError
 from config.protocol.container_formula import ContainerKind, peak_amounts
 from config.protocol.inventory import Card, nameless
 
-# Units that a device plugin may have been set to; any other is told only where it is the node's own.
+# Units that a device plugin may have been set to; any other is recognized only if it is the node's own.
 _LARGEST_POWER: Final = 20
 _USUAL_UNITS_MIB: Final = tuple(2**power for power in range(_LARGEST_POWER, -1, -1))
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A pod's request. units: over all cards, by the container formula. cards: 0 where the number cannot be read.
+    """A pod's request. units: over all cards, by the container formula. cards: 0 if the number cannot be read.
 
     sidecars: for each init container, whether it is one.
     """
@@ -38,13 +38,12 @@ class Ask(msgspec.Struct, frozen=True):
 class WrittenAllocation(msgspec.Struct, frozen=True, kw_only=True):
     """The decision in a pod's annotations, in the pod's own unit.
 
-    per_card: card index -> units, by the container formula; empty: nobody has said on which cards the pod is.
+    per_card: card index -> units, by the container formula; empty if the pod's cards are not recorded.
     uuids: card index -> UUID of each of them; empty: an index means the card that has it now.
-    allocation: what each container has; None where only a card index, or nothing, could be read.
-    index_only: it is the one card of `ALIYUN_COM_GPU_MEM_IDX`, with all that the pod asks.
-    unit_mib: 0 where it is not said. device_units: units of the pod's first card, where that has to
-    tell the unit; else 0.
-    problem: what was wrong with the annotations, "" when nothing was.
+    allocation: units of each container; None if only a card index, or nothing, could be read.
+    index_only: the pod has only `ALIYUN_COM_GPU_MEM_IDX`, whose card gets its whole request.
+    unit_mib: 0 if not given. device_units: units of the pod's first card, if needed to determine the unit; otherwise 0.
+    problem: what was wrong with the annotations, "" if nothing was.
     """
 
     units: int
@@ -58,11 +57,11 @@ class WrittenAllocation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def decided(self) -> bool:
-        """Whether an annotation names the cards of the pod: the value that is read first stays."""
+        """Whether an annotation names the pod's cards: the first value read is final."""
         return bool(self.per_card)
 
     def summary(self) -> str:
-        """The cards, for people: `3 on GPU-a`; the first two of them."""
+        """Return the cards in words: `3 on GPU-a`; only the first two."""
         first = [f"{units} on {self.uuids.get(index, f'card {index}')[:64]}" for index, units in self.per_card.items()]
         return ", ".join(first[:2]) + (", …" if len(first) > 2 else "")  # noqa: PLR2004 - as said
 
@@ -71,7 +70,7 @@ _NOTHING: Final = WrittenAllocation(units=0, per_card={}, uuids={}, allocation=N
 
 
 class BookedCard(msgspec.Struct, frozen=True, kw_only=True):
-    """index: as the pod names the card. uuid: the card's on its node; as the pod names it, where it is lost.
+    """A card of a pod. index: as in the pod. uuid: of the node's card; as in the pod if the card is lost.
 
     units: in the node's unit, rounded up. asked: in the pod's own, as the kubelet counts them.
     lost: the node does not announce the card.
@@ -85,11 +84,11 @@ class BookedCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BookedCards(msgspec.Struct, frozen=True, kw_only=True):
-    """cards: where the pod is, each card once; empty where that is not known.
+    """All cards of a pod. cards: each card once; empty if unknown.
 
-    everywhere: units that count against every card of the node then, else 0. blocks: they fill each of them, since the
-    unit of the pod's numbers is not known. unit_mib: of the pod's numbers, 0 where it is not known.
-    problem: for people, "" when nothing is wrong.
+    everywhere: units that then count against every card of the node, otherwise 0. blocks: these fill each card, because
+    the unit of the pod's numbers is unknown. unit_mib: of the pod's numbers, 0 if unknown.
+    problem: for people, "" if nothing is wrong.
     """
 
     cards: tuple[BookedCard, ...] = ()
@@ -100,7 +99,7 @@ class BookedCards(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(annotations: Mapping[str, str], ask: Ask) -> WrittenAllocation:
-    """The decision in a pod's annotations. Never raises for what they hold."""
+    """Return the decision in a pod's annotations. Never raises, whatever they contain."""
     if not ask.units:
         return _NOTHING
     written, problem = _allocation(annotations, ask)
@@ -112,7 +111,7 @@ def read(annotations: Mapping[str, str], ask: Ask) -> WrittenAllocation:
         if uuids and uuids.keys() != per_card.keys():
             uuids = {index: uuids[index] for index in per_card}
     elif (index := allocation.legacy_index(annotations)) is not None and ask.cards == 1:
-        # An index says where one card is. What asks several, or nobody can tell how many, is somewhere else too.
+        # An index locates only one card. A request for several, or for an unreadable number, is also on other cards.
         per_card = {index: ask.units}
     unit_mib = allocation.unit_mib(annotations) if written is None else written.unit_mib
     return WrittenAllocation(
@@ -128,7 +127,7 @@ def read(annotations: Mapping[str, str], ask: Ask) -> WrittenAllocation:
 
 
 class CardsOfNode:
-    """The cards of one node, as pods are read against them. unit_mib: MiB in one of the node's units, > 0."""
+    """The cards of one node, for reading pods. unit_mib: MiB per unit of the node, > 0."""
 
     def __init__(self, cards: Sequence[Card], unit_mib: int) -> None:
         """cards: as announced; UUIDs and indexes are unique."""
@@ -138,11 +137,11 @@ class CardsOfNode:
         self._by_index = {card.index: card for card in cards}
 
     def booked(self, written: WrittenAllocation) -> BookedCards:
-        """Where a pod is among these cards."""
+        """Return the pod's cards among these."""
         if written.units == 0:
             return BookedCards(unit_mib=written.unit_mib, problem=written.problem)
         if written.unit_mib == self.unit_mib and len(written.uuids) == 1:
-            # By far the most: one card, known by its UUID, in the unit of the node.
+            # By far the most common case: one card, known by its UUID, in the unit of the node.
             (index, uuid), units = next(iter(written.uuids.items())), written.units
             if uuid in self._by_uuid:
                 only = BookedCard(index=index, uuid=uuid, units=units, asked=units)
@@ -153,7 +152,7 @@ class CardsOfNode:
             lost_all = bool(written.uuids) and not any(named.values())
             if written.decided and not lost_all:
                 return BookedCards(everywhere=written.units, blocks=True, problem=_unit_problem(written))
-            # Nobody has decided anything for this pod, or no card that is there is concerned.
+            # Nothing has been decided for this pod, or no existing card is concerned.
             own_mib = self.unit_mib
         units = rescaled(written.units, own_mib, self.unit_mib)
         if _unknown(written, named, units):
@@ -163,18 +162,18 @@ class CardsOfNode:
         return BookedCards(cards=booked, unit_mib=own_mib, problem=written.problem)
 
     def _named(self, written: WrittenAllocation) -> dict[int, Card | None]:
-        """Card index as the pod writes it, ascending -> the card; None if the node has no such card."""
+        """Return card index as the pod writes it, ascending -> the card; None if the node has no such card."""
         indexes = sorted(written.per_card)
         if not written.uuids:
             return {index: self._by_index.get(index) for index in indexes}
-        # A node that announces totals only has no UUIDs: there a card is known by its index.
+        # A node that announces only totals has no UUIDs: there, a card is known by its index.
         known = self._by_uuid
         return {index: known.get(written.uuids[index]) or known.get(nameless(index)) for index in indexes}
 
     def _derived_unit_mib(self, written: WrittenAllocation, named: Mapping[int, Card | None]) -> int:
-        """The unit in which the pod's first card has `device_units`; 0 when that is ambiguous.
+        """Return the unit in which the pod's first card has `device_units`; 0 if that is ambiguous.
 
-        Where that card is not known it may be any, and all have to agree.
+        If that card is unknown, it may be any card, and all have to agree.
         """
         if not written.device_units:
             return 0
@@ -184,17 +183,17 @@ class CardsOfNode:
 
 
 def on_cards(written: WrittenAllocation, cards: Sequence[Card], unit_mib: int) -> BookedCards:
-    """Where the pod is among the cards of its node. unit_mib: MiB in one of the node's units, > 0."""
+    """Return the pod's cards on its node. unit_mib: MiB per unit of the node, > 0."""
     return CardsOfNode(cards, unit_mib).booked(written)
 
 
 def rescaled(units: int, from_mib: int, to_mib: int) -> int:
-    """`units` of `from_mib` MiB in units of `to_mib` MiB, rounded up."""
+    """Convert `units` of `from_mib` MiB to units of `to_mib` MiB, rounded up."""
     return units if from_mib == to_mib else -(-units * from_mib // to_mib)
 
 
 def units_per_card(written: Allocation, sidecars: Iterable[bool]) -> dict[int, int]:
-    """Card index -> units, by the container formula. sidecars: as in `Ask`."""
+    """Return card index -> units, by the container formula. sidecars: as in `Ask`."""
     if len(written.containers) == 1 and not written.init_containers:
         own = next(iter(written.containers.values()))
         if all(own.values()):
@@ -205,7 +204,7 @@ def units_per_card(written: Allocation, sidecars: Iterable[bool]) -> dict[int, i
 
 
 def _allocation(annotations: Mapping[str, str], ask: Ask) -> tuple[Allocation | None, str]:
-    """(shares of each container, or None if the allocation is not trusted; why it is not trusted)."""
+    """Return (shares of each container, or None if the allocation is not trusted; why it is not trusted)."""
     try:
         written = allocation.decode(annotations)
     except AllocationError as error:
@@ -223,12 +222,12 @@ def _allocation(annotations: Mapping[str, str], ask: Ask) -> tuple[Allocation | 
 
 
 def _unknown(written: WrittenAllocation, named: Mapping[int, Card | None], units: int) -> bool:
-    """Whether the cards of the pod are unknown. units: of the whole pod, in the node's unit."""
+    """Return whether the cards of the pod are unknown. units: of the whole pod, in the node's unit."""
     if written.uuids:
         return False
     if not named or None in named.values():
         return True
-    # An index alone is believed where the whole pod fits on that card.
+    # An index alone is trusted if the whole pod fits on that card.
     return written.index_only and any(card is not None and units > card.units for card in named.values())
 
 
@@ -257,15 +256,15 @@ def _unit_of(device_units: int, card: Card, unit_mib: int) -> int:
     if device_units == card.units:
         return unit_mib
     size_mib = card.memory_mib or card.units * unit_mib
-    # The larger one where two fit: what is booked too large takes no memory that another pod has.
+    # The larger unit if two fit: an overestimate takes no memory that another pod has.
     candidates = sorted({unit_mib, *_USUAL_UNITS_MIB}, reverse=True)
     return next((unit for unit in candidates if _has(size_mib, device_units, unit)), 0)
 
 
 def _has(size_mib: int, units: int, unit_mib: int) -> bool:
-    """Whether a card of `size_mib` has this number of units of `unit_mib`, within an eighth.
+    """Return whether a card of `size_mib` has this number of units of `unit_mib`, within an eighth.
 
-    What a driver reserves differs between its versions, and the legacy plugin counts it too.
+    A driver's reserve differs between versions, and the legacy plugin counts it too.
     """
     return 8 * units * unit_mib <= 9 * size_mib and 8 * (units + 1) * unit_mib >= 7 * size_mib
 

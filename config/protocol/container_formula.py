@@ -1,4 +1,4 @@
-"""Peak amount that a pod occupies at one moment, from the amount of each container while it runs. Pure.
+"""Peak amount that a pod occupies at any moment, from each container's amount while it runs. Pure.
 
 Source: the Kubernetes rule for containers, k8s.io/component-helpers/resource/helpers.go, AggregateContainerRequests.
 """
@@ -12,7 +12,7 @@ _ALWAYS: Final = "Always"
 
 
 class ContainerKind(StrEnum):
-    """INIT: ends before the next container starts. SIDECAR: an init container that goes on running. APP: the rest."""
+    """INIT: ends before the next container starts. SIDECAR: an init container that keeps running. APP: the rest."""
 
     INIT = "init"
     SIDECAR = "sidecar"
@@ -20,19 +20,19 @@ class ContainerKind(StrEnum):
 
 
 def init_kind(restart_policy: str) -> ContainerKind:
-    """Kind of a container in `spec.initContainers`. restart_policy: the container's own, "" where it has none."""
+    """Return the kind of a container in `spec.initContainers`. restart_policy: the container's own, "" if unset."""
     return _SIDECAR if restart_policy == _ALWAYS else _INIT
 
 
-# Looking a member up in its class takes as long as an addition, and this is done for every container of every pod.
+# An enum lookup costs as much as an addition, and this runs for every container of every pod.
 _INIT, _SIDECAR, _APP = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP
 
 
 def peak_amounts(containers: Iterable[tuple[Mapping[K, int], ContainerKind]]) -> dict[K, int]:
-    """The larger of (apps + sidecars) and, for each init container, (it + the sidecars before it); for each key alone.
+    """Return, for each key, the larger of (apps + sidecars) and any init container plus the sidecars before it.
 
-    containers: what each occupies, by resource or by card, and its kind, in the order in which they start: all of
-    `spec.initContainers`, then all of `spec.containers`. What is not above 0 at any moment is left out.
+    containers: each container's amounts, by resource or by card, and its kind, in start order: all of
+    `spec.initContainers`, then all of `spec.containers`. Keys that are never above 0 are left out.
     """
     running: dict[K, int] = {}
     peak: dict[K, int] = {}

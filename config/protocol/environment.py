@@ -1,6 +1,6 @@
-"""The environment variables of a container with GPU memory, each once, with their readers. The device plugin sets them.
+"""Environment variables of a container with GPU memory and their readers. The device plugin sets them.
 
-`names.MEM_IDX`, `MEM_POD` and `MEM_DEV` are environment variables too, under the names of the annotations.
+`names.MEM_IDX`, `MEM_POD` and `MEM_DEV` are environment variables too, with the names of the annotations.
 """
 
 from typing import Final
@@ -11,9 +11,9 @@ CARD_UUIDS: Final = "GPUSHARE_CARD_UUIDS"  # comma list
 
 # Read by NVIDIA's container runtime hook.
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
-VISIBLE_NONE: Final = "void"  # the hook leaves such a container alone
+VISIBLE_NONE: Final = "void"  # the hook ignores such a container
 
-# Read by the cGPU kernel module, set where the node has the label with the value "true".
+# Read by the cGPU kernel module; set if the node's label has the value "true".
 CGPU_DISABLE: Final = "CGPU_DISABLE"
 CGPU_DISABLE_LABEL: Final = "cgpu.disable.isolation"
 TRUE: Final = "true"

@@ -1,7 +1,7 @@
 """The cards of a node, in one annotation: docs/develop/protocol.md, "Inventory".
 
-The device plugin encodes, the scheduler decodes. A document that breaks a rule is rejected whole, because half
-an inventory would offer memory that does not exist.
+The device plugin encodes, the scheduler decodes. A document that breaks a rule is rejected as a whole, because half an
+inventory would offer memory that does not exist.
 """
 
 import json
@@ -42,7 +42,7 @@ _KNOWN_HEALTH: Final = frozenset(health.value for health in Health)
 class Card:
     """One card.
 
-    memory_mib: what programs can use, in MiB; all that the card has where the node counts reserved memory.
+    memory_mib: memory that programs can use, in MiB; all of the card's if the node counts reserved memory.
     units: whole memory units to allocate, >= 0.
     reason: one word for a health that is not healthy, such as `mig` or `xid-79`; "" otherwise.
     links: index of another card -> the kind of link, such as `NV12`.
@@ -62,9 +62,9 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """A node's cards, ordered by index; UUIDs and indexes are unique. unit_mib: MiB in one memory unit.
+    """A node's cards, ordered by index; UUIDs and indexes are unique. unit_mib: MiB per memory unit.
 
-    withheld: one word for why no new pod gets any of them, such as NO_INJECTION; "" otherwise.
+    withheld: one-word reason why no new pod gets any of them, such as NO_INJECTION; "" otherwise.
     """
 
     unit_mib: int
@@ -99,12 +99,12 @@ class _WireVersion(msgspec.Struct):
 
 
 def nameless(index: int) -> str:
-    """Stand-in UUID of a card on a node that announces totals only."""
+    """Return the stand-in UUID of a card on a node that announces only totals."""
     return f"#{index}"
 
 
 def encode(inventory: Inventory) -> str:
-    """The annotation's value."""
+    """Return the annotation's value."""
     cards = [
         _WireCard(
             index=card.index,
@@ -120,7 +120,7 @@ def encode(inventory: Inventory) -> str:
         )
         for card in inventory.cards
     ]
-    # `health` is always written, for those who read the annotation.
+    # `health` is always written, for readers of the annotation.
     documents = [msgspec.to_builtins(card) | {"health": card.health} for card in cards]
     whole: dict[str, object] = {"version": VERSION, "unitMiB": inventory.unit_mib, "driver": inventory.driver}
     if inventory.withheld:
@@ -130,10 +130,10 @@ def encode(inventory: Inventory) -> str:
 
 
 def decode(text: str) -> Inventory:
-    """The inventory in an annotation's value.
+    """Return the inventory in an annotation's value.
 
-    An unknown health counts as suspect: a newer device plugin may write one for a card that is not simply healthy.
-    Raises InventoryError when `text` is not JSON, has another version, or breaks a rule of the document.
+    An unknown health counts as suspect: a newer device plugin may write one for a card that is not fully healthy.
+    Raises InventoryError if `text` is not JSON, has another version, or breaks a rule of the document.
     """
     if len(text) > _LARGEST_TEXT:
         raise InventoryError(f"inventory has {len(text)} characters; expected at most {_LARGEST_TEXT}")

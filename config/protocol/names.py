@@ -8,7 +8,7 @@ from typing import Final
 # A pod names one of these in `spec.schedulerName`.
 SCHEDULER_NAME: Final = "gpushare-scheduler"
 SHORT_SCHEDULER_NAME: Final = "gpushare"
-# Of the nodes that the device plugin runs on, as the legacy plugin.
+# Label of the nodes that the device plugin runs on, as with the legacy plugin.
 NODE_LABEL: Final = ("gpushare", "true")
 
 # Resources. Written by the user on containers (limits) and by the device plugin on the node.
@@ -50,7 +50,7 @@ ALLOCATION_KEYS: Final = (
     MEM_ASSUME_TIME,
 )
 
-# Admission policies without which others could write these, and say so of their own nodes and pods: docs/security.md.
+# Admission policies without which other users could write these on their own nodes and pods: docs/security.md.
 POLICIES: Final = (
     "gpushare-allocation",
     "gpushare-device-plugin-nodes",
@@ -62,13 +62,13 @@ POLICIES: Final = (
 INVENTORY: Final = "gpushare/inventory"
 CORDON: Final = "gpushare/cordon"
 # Written by the device plugin while no kubelet has it registered, read by the scheduler: no new pods until the kubelet
-# has reported later than this (RFC 3339, UTC, seconds: the form of a heartbeat), or the annotation is gone.
+# has reported later than this (RFC 3339, UTC, seconds, like a heartbeat), or the annotation is removed.
 HELD_UNTIL: Final = "gpushare/held-until"
-# Written by operators, read by the scheduler: pods on one card of the node, at most.
+# Written by operators, read by the scheduler: the maximum number of pods on one card of the node.
 MAX_SHARERS: Final = "gpushare/max-sharers"
 # Written by operators (UUIDs or indexes of repaired cards), read and removed by the device plugin.
 CLEAR_HEALTH: Final = "gpushare/clear-health"
-# Written by operators (UUIDs, indexes or `all`), obeyed while it is there and removed when its time is over.
+# Written by operators (UUIDs, indexes or `all`), obeyed while it exists and removed when its time is over.
 RELEASE: Final = "gpushare/release"
 
 # The legacy ConfigMap of unhealthy cards: kube-system/unhealthy-gpu-<node>, key "gpus" = "0,2".
@@ -76,7 +76,7 @@ UNHEALTHY_NAMESPACE: Final = "kube-system"
 UNHEALTHY_PREFIX: Final = "unhealthy-gpu-"
 UNHEALTHY_KEY: Final = "gpus"
 
-# What people may write, and where; anything else that begins as ours do is a mistake that would have no effect.
+# Keys that people may write, and where; any other key with our prefixes is a mistake without effect.
 POD_ANNOTATIONS: Final = frozenset(
     {
         *(GPU_COUNT, CARD_MODELS, CARD_UUIDS, CARD_POLICY, NODE_POLICY, EXCLUSIVE, CARD_AFFINITY, CARD_ANTI_AFFINITY),
@@ -85,7 +85,7 @@ POD_ANNOTATIONS: Final = frozenset(
 )
 POD_LABELS: Final = frozenset({GPU_COUNT, PLACEMENT_LABEL})
 NODE_ANNOTATIONS: Final = frozenset({INVENTORY, CORDON, HELD_UNTIL, MAX_SHARERS, CLEAR_HEALTH, RELEASE})
-# Of the legacy components: not read here, and no mistakes.
+# Keys of the legacy components: not read here, and not mistakes.
 LEGACY_KEYS: Final = frozenset(
     {
         *("scheduler.framework.gpushare.assigned", "scheduler.framework.gpushare.assume-time"),

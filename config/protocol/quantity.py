@@ -13,7 +13,7 @@ _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 MAX_INT64: Final = 2**63 - 1
 # A longer string of digits is an attack on the parser, not an amount (2**63 has 19 digits).
 _LONGEST: Final = 64
-# Every amount above 0 is more than 2**63 when multiplied, and less than 1 when divided, by ten to this power.
+# Ten to this power takes every amount above 0 beyond 2**63 when multiplied, and below 1 when divided.
 _MOST_DIGITS: Final = _LONGEST + 19
 _TENS: Final[tuple[int, ...]] = tuple(10**power for power in range(_MOST_DIGITS + 1))
 # Digits of an amount that is read without the grammar.
@@ -25,10 +25,9 @@ class QuantityError(ValueError):
 
 
 def _scaled(text: str, power: int) -> int:
-    """The quantity times ten to the `power`, rounded away from zero and clamped. Raises QuantityError.
+    """Return the quantity times ten to the `power`, rounded away from zero and clamped. Raises QuantityError.
 
-    One pod may have ten thousand amounts: those without a sign, an exponent and a binary suffix are read without the
-    grammar.
+    One pod may have ten thousand amounts, so amounts without sign, exponent and binary suffix skip the grammar.
     """
     decimal = _DECIMAL.get(text[-1:])
     before, _, after = (text if decimal is None else text[:-1]).partition(".")
@@ -58,24 +57,24 @@ def _by_grammar(text: str, power: int) -> int:
 
 
 def _times_power_of_ten(value: int, power: int) -> int:
-    """Rounded up and clamped; huge values are not computed digit by digit. value: >= 0."""
+    """Return the product, rounded up and clamped; huge values are not computed digit by digit. value: >= 0."""
     scale = _TENS[min(abs(power), _MOST_DIGITS)]
     return min(value * scale if power >= 0 else -(-value // scale), MAX_INT64)
 
 
 @lru_cache(maxsize=4096)
 def whole(text: str) -> int:
-    """The quantity in whole units, rounded away from zero, clamped to ±(2**63 - 1).
+    """Return the quantity in whole units, rounded away from zero, clamped to ±(2**63 - 1).
 
-    Raises QuantityError when `text` is not a quantity.
+    Raises QuantityError if `text` is not a quantity.
     """
     return _scaled(text, 0)
 
 
 @lru_cache(maxsize=4096)
 def milli(text: str) -> int:
-    """The quantity in thousandths, rounded away from zero, clamped to ±(2**63 - 1): "250m" -> 250, "2" -> 2000.
+    """Return the quantity in thousandths, rounded away from zero, clamped to ±(2**63 - 1): "250m" -> 250, "2" -> 2000.
 
-    Raises QuantityError when `text` is not a quantity.
+    Raises QuantityError if `text` is not a quantity.
     """
     return _scaled(text, 3)

@@ -1,8 +1,8 @@
-"""JSON without what lies deeper than anything that the programs read. Pure.
+"""Removes the parts of JSON that are nested deeper than anything the programs read. Pure.
 
-`metadata.managedFields` of an object is free JSON, which who may change the object may nest as deep as the API server
-reads: 10,000 levels. Decoders go down by recursion, to about 1,000, even through fields that nobody wants. An object
-that they cannot read would be one that nobody sees, with what it holds.
+`metadata.managedFields` of an object is free JSON. Anyone who can change the object can nest it as deep as the API
+server permits: 10,000 levels. Decoders recurse, and fail at about 1,000 levels, even in unused fields. An object that
+they cannot read would be invisible, along with everything that it holds.
 Source: Go, encoding/json, maxNestingDepth; apimachinery, managedfields: fields that no schema knows are kept.
 """
 
@@ -11,12 +11,12 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-# Of what is read, the deepest are label selectors in the affinity of a pod, in an item of a list: at 12 levels.
+# The deepest field that is read is a label selector in the affinity of a pod, in an item of a list: at 12 levels.
 MOST_LEVELS: Final = 100
 
 
 def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
-    """Result of `decode` for the JSON, at any depth. Raises as `decode` does."""
+    """Return the result of `decode` for the JSON, at any depth. Raises the errors of `decode`."""
     try:
         return decode(text)
     except RecursionError:
@@ -24,9 +24,9 @@ def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
 
 
 def shallow(text: bytes) -> bytes:
-    """JSON with every object and array at a deeper level than MOST_LEVELS emptied.
+    """Return the JSON with every object and array deeper than MOST_LEVELS emptied.
 
-    In time linear in the text, 10 ms per MB. Text that is no JSON becomes another that is none, or is.
+    Linear in the length of the text, 10 ms per MB. The result for invalid JSON may be valid or not.
     """
     import numpy as np  # noqa: PLC0415 - the device plugin has no other use for it, and almost never this one
 

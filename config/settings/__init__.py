@@ -1,4 +1,4 @@
-"""The two configurations: their models, how files, environment and flags become one, and every mistake at once.
+"""The two configurations: their models, and how files, environment and flags are merged; reports all mistakes at once.
 
 Knows no rule and no cluster. `load` reads files; the models are pure.
 """

@@ -1,7 +1,6 @@
-"""DevicePluginConfiguration: what the device plugin's configuration may say, and what holds when it says nothing.
+"""DevicePluginConfiguration: the fields of the device plugin's configuration, with their defaults.
 
-One file serves all nodes of a cluster: what differs between nodes comes from `NODE_NAME` and from the node itself.
-Pure.
+One file serves all nodes of a cluster: differences between nodes come from `NODE_NAME` and from the node itself. Pure.
 """
 
 import posixpath
@@ -27,15 +26,15 @@ API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "DevicePluginConfiguration"
 DEFAULT_STATE_DIR: Final = "/var/lib/kubelet/device-plugins/gpushare"
 ENV_PREFIX: Final = "GPUSHARE_DEVICE_PLUGIN_"
-# A List of pod resources disturbs the kubelet while it admits pods (kubernetes pull 137534): never more often.
+# A List of pod resources disturbs the kubelet while it admits pods (kubernetes pull 137534): the minimum interval.
 _SHORTEST_RECONCILE_S: Final = 30.0
 
-# 16 TiB: in units of 1 MiB, the most that an inventory may announce of a card (config/protocol/inventory.py).
+# 16 TiB: in units of 1 MiB, the most that an inventory may announce per card (config/protocol/inventory.py).
 _LARGEST_MEMORY_MIB: Final = 2**24
-# A card that fails, or a pod on the wrong card, should not go unseen for longer.
+# A failed card, or a pod on the wrong card, should not go unnoticed for longer.
 _LONGEST_RECONCILE_S: Final = 3600.0
 _LONGEST_READING_S: Final = 300.0
-# Reading a card takes the driver some milliseconds, and its containers' work waits meanwhile.
+# Reading a card takes the driver a few milliseconds, during which its containers' work waits.
 _SHORTEST_READING_S: Final = 1.0
 # The kubelet handles no other pod while it waits for an Allocate, without a deadline (devicemanager/endpoint.go).
 _LONGEST_ALLOCATE_WAIT_S: Final = 5.0
@@ -43,7 +42,7 @@ _LARGEST_XID: Final = 65_535
 _LONGEST_EXIT_AFTER_S: Final = 86_400.0
 _LONGEST_NAME: Final = 253
 ISOLATIONS: Final = ("none", "mps", "hami-core")
-# The longest socket below it is `/<UUID>/control_privileged`, and a socket's path has 107 characters (unix(7)).
+# The longest socket path below it is `/<UUID>/control_privileged`; the limit is 107 characters (unix(7)).
 _LONGEST_MPS_DIRECTORY: Final = 47
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _NODE_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
@@ -66,7 +65,7 @@ def _absolute_or_empty(path: str) -> str:
 
 
 def _off(value: object) -> object:
-    """YAML reads an unquoted `off` as false, and no author of `monitor: off` means anything else."""
+    """Convert false to `off`: YAML reads an unquoted `off` as false, and `monitor: off` has no other meaning."""
     return "off" if value is False else value
 
 

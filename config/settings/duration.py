@@ -1,6 +1,6 @@
-"""Durations as Kubernetes writes them ("4s", "500ms", "1m30s"), or as a number of seconds. Pure.
+"""Durations in Kubernetes' notation ("4s", "500ms", "1m30s"), or as a number of seconds. Pure.
 
-Source: Go's time.ParseDuration and metav1.Duration; a number without a unit is ours.
+Source: Go's time.ParseDuration and metav1.Duration; a number without a unit is our addition.
 """
 
 import math
@@ -13,15 +13,15 @@ _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "
 _NUMBER: Final = r"(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})"
 _PART: Final = re.compile(rf"({_NUMBER})({'|'.join(_UNITS)})")
 _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")
-# As much as 18 digits say; an int has no largest, and a float has.
+# The largest number with 18 digits; an int has no maximum, but a float does.
 _TOO_LONG_S: Final = 10**18
 _BARE: Final = re.compile(_NUMBER)
 
 
 def seconds(value: object) -> float:
-    """The duration in seconds, finite and >= 0.
+    """Return the duration in seconds, finite and >= 0.
 
-    value: Go-style text, a number of seconds, or such a number as text (the environment has nothing but text).
+    value: Go-style text, a number of seconds, or such a number as text (the environment has only text).
     Raises ValueError for anything else.
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _TOO_LONG_S:
@@ -30,13 +30,13 @@ def seconds(value: object) -> float:
         return float(value)
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         return math.fsum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
-    # Of a mapping in its place only what it is: there may be a token in it.
+    # For a mapping, name only its type: it may contain a token.
     found = "a mapping" if isinstance(value, dict) else repr(str(value)[:64])
     raise ValueError(f"expected a duration such as 500ms, 4s or 1m30s, or a number of seconds, found {found}")
 
 
 def text(duration_s: float) -> str:
-    """The duration in the largest units that are whole: 90.0 -> `1m30s`, 0.5 -> `500ms`; >= 0, to the millisecond."""
+    """Return the duration in whole units, largest first: 90.0 -> `1m30s`, 0.5 -> `500ms`; >= 0, to the millisecond."""
     millis = round(duration_s * 1000)
     parts = []
     for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):

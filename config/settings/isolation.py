@@ -1,7 +1,7 @@
-"""IsolationMechanism: what a container additionally gets so that it keeps to its share of a card. Pure.
+"""IsolationMechanism: additions that keep a container to its share of a card. Pure.
 
-A description has no code: variables, mounts, device nodes, hooks, and one of a few preparations of the node. Its texts
-are templates with placeholders of a closed list; a pod's author can say nothing in them.
+A description has no code, only variables, mounts, device nodes, hooks, and one of a few preparations of the node. Its
+texts are templates with a closed list of placeholders; a pod's author cannot put anything into them.
 """
 
 import re
@@ -29,7 +29,7 @@ PLACEHOLDERS: Final[Mapping[str, str]] = {
 }
 _PLACEHOLDER: Final = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-# What the device plugin itself sets: a mechanism may not give a container other cards.
+# Variables that the device plugin sets itself: a mechanism must not give a container other cards.
 _OWN: Final = frozenset(
     {
         environment.VISIBLE_DEVICES,
@@ -50,7 +50,7 @@ _HAMI_LOCKS: Final = "/tmp/vgpulock"  # noqa: S108 - the library has the path bu
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """The template with a value for each placeholder. What a value holds is not looked at again."""
+    """Return the template with a value for each placeholder. Values are not expanded again."""
     return _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)
 
 
@@ -157,7 +157,7 @@ class IsolationMechanism(Section):
 
     @property
     def nothing(self) -> bool:
-        """Whether containers get nothing, and nothing is prepared."""
+        """Whether the mechanism gives containers nothing and prepares nothing."""
         return self == NONE
 
 
@@ -165,7 +165,7 @@ NONE: Final = IsolationMechanism()
 
 
 def mps(settings: Mps) -> IsolationMechanism:
-    """NVIDIA's Multi-Process Service: a client finds its card's daemon, and is told what it may use.
+    """Return NVIDIA's Multi-Process Service: a client finds its card's daemon and its own limits.
 
     Source: NVIDIA, Multi-Process Service, "Environment Variables". The daemon has one card, which is its number 0.
     """
@@ -183,10 +183,10 @@ def mps(settings: Mps) -> IsolationMechanism:
 
 
 def hami_core(settings: HamiCore) -> IsolationMechanism:
-    """The preload library HAMi-core, which counts what CUDA allocates. settings.library: a path.
+    """Return the preload library HAMi-core, which counts CUDA allocations. settings.library: a path.
 
     Source: Project-HAMi/HAMi-core, README.md and src/multiprocess/multiprocess_memory_limit.h. A limit without an index
-    holds for every card of the container.
+    applies to every card of the container.
     """
     return IsolationMechanism(
         environment={

@@ -1,4 +1,4 @@
-"""Which of several replicas schedules: KubeSchedulerConfiguration's leaderElection, with its defaults. Pure."""
+"""Leader election between replicas: KubeSchedulerConfiguration's leaderElection, with its defaults. Pure."""
 
 from typing import Final, Literal, Self
 

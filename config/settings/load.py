@@ -1,7 +1,7 @@
 """File + environment + flags -> configuration, or every mistake at once. The only module of `config` that reads files.
 
-Flags win over the environment, the environment over the file, the file over the defaults; lists are merged item by
-item, so that one field of one profile can be set from the environment.
+Flags override the environment, the environment overrides the file, and the file overrides the defaults. Lists are
+merged item by item, so that the environment can set one field of one profile.
 """
 
 import re
@@ -20,14 +20,14 @@ from config.settings.schema import Location, Section, children, field_names, is_
 M = TypeVar("M", bound=BaseModel)
 
 _SEPARATOR: Final = "__"
-_HEAD: Final = {"apiVersion": "api_version", "kind": "kind"}  # in the file: in the model
+_HEAD: Final = {"apiVersion": "api_version", "kind": "kind"}  # name in the file: name in the model
 _LONGEST_INDEX: Final = 4  # digits
 _NO_FILE: Final = "configuration"
 _SOURCES: Final = 3  # named at a time
-# To find what an unknown variable may have been meant to be takes 10 ms: it has 150 names to be compared with.
+# Suggesting a name for an unknown variable takes 10 ms: it is compared with 150 names.
 _MOST_UNKNOWN: Final = 10
-# The kubelet sets these in every container for each Service of the namespace, so a Service of our name is not a
-# mistake. Source: pkg/kubelet/envvars/envvars.go. None can be a path: those have no single underscore.
+# The kubelet sets these in every container for each Service of the namespace, so a Service with our name is not a
+# mistake. Source: pkg/kubelet/envvars/envvars.go. None can be a path, because a path has no single underscore.
 _SERVICE_LINK: Final = re.compile(
     r"(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)"
 )
@@ -42,14 +42,15 @@ def load(
     env_prefix: str,
     text: str | None = None,
 ) -> M:
-    """The configuration.
+    """Return the configuration.
 
     file: YAML, one document, with `apiVersion` and `kind`; None reads none.
     environ: variables that begin with `env_prefix` are `env_prefix` + the path in upper case joined by `__`, list
     items by number: `PROFILES__0__SCHEDULERNAME`. The value of a section or a list is YAML.
-    flags: values by dotted path, such as `clientConnection.kubeconfig`; None where the flag was not given.
-    text: content of `file`, if that is not a file of this machine; mistakes then name it all the same.
-    Raises ConfigurationError with every mistake of all three; of very many the first, and how many more there are.
+    flags: values by dotted path, such as `clientConnection.kubeconfig`; None if the flag was not given.
+    text: content of `file`, if that is not on this machine; mistakes still name the file.
+    Raises ConfigurationError with every mistake of all three; if there are very many, with the first ones and the
+    number of the others.
     """
     settings = _Settings(model)
     if file is not None:
@@ -66,7 +67,7 @@ def load(
 
 
 def read_text(file: Path) -> str:
-    """The file's text. Raises ConfigurationError when it cannot be read."""
+    """Return the file's text. Raises ConfigurationError if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
@@ -76,7 +77,7 @@ def read_text(file: Path) -> str:
 
 
 def documents_in(file: Path, text: str | None = None) -> list[object]:
-    """Every YAML document of the file. text: its content, if known. Raises ConfigurationError if unreadable."""
+    """Return every YAML document of the file. text: its content, if known. Raises ConfigurationError if unreadable."""
     try:
         return parse(read_text(file) if text is None else text)
     except DocumentError as error:
@@ -85,9 +86,9 @@ def documents_in(file: Path, text: str | None = None) -> list[object]:
 
 @dataclass(slots=True)
 class _Settings:
-    """The values so far. sources: location -> source, for values that do not come from the file.
+    """The merged values. sources: location -> source, for values that do not come from the file.
 
-    unknown: variables, of which the first few are told.
+    unknown: unknown variables, of which only the first few are reported.
     """
 
     model: type[BaseModel]
@@ -137,7 +138,7 @@ class _Settings:
         self.put(location, value, source)
 
     def count_unknown(self, prefix: str) -> None:
-        """All variables are taken: how many are unknown in addition to those listed."""
+        """Add a mistake with the number of further unknown variables. Call after all variables are read."""
         if (more := self.unknown - _MOST_UNKNOWN) > 0:
             self.mistakes.append(Mistake("", f"environment {prefix}…", f"{more} more unknown fields"))
 
@@ -173,7 +174,7 @@ class _Settings:
         return self.file if self.file != _NO_FILE else self._set_inside(location)
 
     def _set_inside(self, location: Location) -> str:
-        """Sources of the values at a location, else of all values, for a mistake without a file."""
+        """Return the sources of the values at a location, else of all values, for a mistake without a file."""
         inside = [source for place, source in self.sources.items() if place[: len(location)] == location]
         found = inside or [*self.sources.values()]
         more = f" and {len(found) - _SOURCES} more" if len(found) > _SOURCES else ""
@@ -184,7 +185,7 @@ class _Settings:
 
 
 def _walk(model: type[BaseModel], segments: list[str]) -> tuple[Location, list[object]]:
-    """The location that a variable's segments name, in the model's spelling, and the types there; none if unknown."""
+    """Return the location that a variable's segments name, in the model's spelling, and its types; none if unknown."""
     location: list[str | int] = []
     types: list[object] = [model]
     for segment in segments:
@@ -197,7 +198,7 @@ def _walk(model: type[BaseModel], segments: list[str]) -> tuple[Location, list[o
 
 
 def _paths(model: type[BaseModel], location: Location = ()) -> list[Location]:
-    """Every location that a variable may name, with 0 for the index of each list."""
+    """Return every location that a variable may name, with 0 for the index of each list."""
     paths: list[Location] = []
     for name in field_names(model, location):
         inner: Location = (*location, name)
@@ -206,7 +207,7 @@ def _paths(model: type[BaseModel], location: Location = ()) -> list[Location]:
 
 
 def _value(annotations: list[object], text: str) -> object:
-    """A section or a list as YAML, anything else as is: pydantic reads numbers and booleans from text."""
+    """Read a section or a list as YAML, keep anything else as text: pydantic reads numbers and booleans from it."""
     kinds = [option for annotation in annotations for option in options(annotation)]
     if not any(is_model(kind) or get_origin(kind) in {tuple, list} for kind in kinds):
         return text
@@ -215,7 +216,7 @@ def _value(annotations: list[object], text: str) -> object:
 
 
 def _past_the_end(place: object, location: Location) -> str:
-    """Why an index would leave a hole in its list; "" when it does not."""
+    """Return why an index would leave a hole in its list; "" if it would not."""
     for part in location:
         if isinstance(part, str):
             place = place.get(part) if isinstance(place, dict) else None
@@ -228,9 +229,9 @@ def _past_the_end(place: object, location: Location) -> str:
 
 
 def _inside(place: object, part: str | int, new: object) -> object:
-    """Value at `part` of a section or list, after putting `new` there if it is missing.
+    """Return the value at `part` of a section or list, after putting `new` there if it is missing.
 
-    Where the file has no section or list, an empty one that is dropped: the mistake in the file is found later.
+    If the file has no section or list there, returns an empty one that is dropped: the file's mistake is found later.
     """
     if isinstance(place, dict):
         return place.setdefault(part, new)
@@ -242,7 +243,7 @@ def _inside(place: object, part: str | int, new: object) -> object:
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
-    """Sorts `…__2__…` before `…__10__…`, so that a list's items come in order, and a list before its items."""
+    """Return a sort key: `…__2__…` before `…__10__…`, so that list items come in order, and a list before its items."""
     return [(int(part) if part.isascii() and part.isdigit() else -1, part) for part in name.split(_SEPARATOR)]
 
 

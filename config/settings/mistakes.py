@@ -1,6 +1,6 @@
 """Mistakes in a configuration or a cluster file: all at once, each with its path and its source.
 
-pydantic finds the mistakes; this module reports them in the terms of the file.
+pydantic finds the mistakes; this module reports them in terms of the file.
 """
 
 import difflib
@@ -17,7 +17,7 @@ from config.settings.schema import Location, bounds, field_at, field_names
 
 _OUT_OF_RANGE: Final = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
 _LONGEST_SHOWN: Final = 80
-# The others are counted: what is near an unknown name takes milliseconds to find, and nobody reads thousands of lines.
+# Others are only counted: a suggestion for an unknown name takes milliseconds, and nobody reads thousands of lines.
 _MOST_TOLD: Final = 50
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _NOT_QUOTED: Final[dict[type, str]] = {dict: "a mapping", list: "a list"}
@@ -29,7 +29,7 @@ _QUOTE_IT: Final = "; write it in quotes"
 class Mistake:
     """One thing to correct.
 
-    path: `profiles[0].schedulerName`; "" where it concerns no single field.
+    path: `profiles[0].schedulerName`; "" if it concerns no single field.
     source: where the value came from: a file's name, `environment GPUSHARE_…` or `flag --…`.
     message: what was expected and what was found.
     """
@@ -51,13 +51,13 @@ class ConfigurationError(Exception):
 
 
 def path_text(location: Location) -> str:
-    """`("profiles", 0, "schedulerName")` -> `profiles[0].schedulerName`."""
+    """Return `profiles[0].schedulerName` for `("profiles", 0, "schedulerName")`."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return "".join(parts).removeprefix(".")
 
 
 def near_miss(name: str, allowed: Iterable[str]) -> str:
-    """`; did you mean X?`, or "" when nothing allowed is close to `name`, in any case."""
+    """Return `; did you mean X?`, or "" if no allowed name is close to `name`, in any case."""
     by_folded = {candidate.casefold(): candidate for candidate in allowed}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
     return f"; did you mean {by_folded[close[0]]}?" if close else ""
@@ -66,9 +66,9 @@ def near_miss(name: str, allowed: Iterable[str]) -> str:
 def mistakes_in(
     error: ValidationError, model: type[BaseModel], data: object, source_of: Callable[[Location], str]
 ) -> list[Mistake]:
-    """The first mistakes that pydantic found in `data`, in the order of the model's fields, and how many more.
+    """Return the first mistakes that pydantic found in `data`, by the model's fields, and the number of the others.
 
-    source_of: where the value at a location came from.
+    source_of: the origin of the value at a location.
     """
     found, details = [], error.errors(include_url=False)
     for detail in details[:_MOST_TOLD]:
@@ -80,14 +80,14 @@ def mistakes_in(
 
 
 def _location(detail: ErrorDetails, model: type[BaseModel], data: object) -> Location:
-    """The location without the names of union members, which pydantic puts among the keys of the data."""
+    """Return the location without names of union members, which pydantic adds to the keys of the data."""
     location: list[str | int] = []
     for position, part in enumerate(detail["loc"]):
         if _has(data, part):
             data = data[part]  # type: ignore[index]  # `_has` has looked
             location.append(part)
         elif (name := to_camel(str(part))) in field_names(model, detail["loc"][:position]):
-            location.append(name)  # missing, or a default that does not go with another field
+            location.append(name)  # missing, or a default that conflicts with another field
     if detail["type"] in {"union_tag_invalid", "union_tag_not_found"}:
         location.append(detail["ctx"]["discriminator"].strip("'"))
     return tuple(location)
@@ -116,7 +116,7 @@ def _message(detail: ErrorDetails, model: type[BaseModel], data: object) -> str:
 
 
 def _of_value(detail: ErrorDetails, model: type[BaseModel], data: object) -> str:
-    """Message about a single value."""
+    """Return the message about a single value."""
     found = detail["input"]
     field = field_at(model, detail["loc"])
     if detail["type"] in _OUT_OF_RANGE and field is not None:
@@ -128,7 +128,7 @@ def _of_value(detail: ErrorDetails, model: type[BaseModel], data: object) -> str
 
 
 def _at(data: object, location: Location, default: object) -> object:
-    """Value as written at `location`: a duration is parsed into seconds by now."""
+    """Return the value as written at `location`: a duration is already parsed into seconds."""
     for part in location:
         if _has(data, part):
             data = data[part]  # type: ignore[index]  # `_has` has looked
@@ -147,6 +147,6 @@ def _expected(allowed: str, found: object) -> str:
 
 
 def _shown(value: object) -> str:
-    # Of a mapping or a list in a wrong place only what it is: there may be a token in it.
+    # For a mapping or a list in the wrong place, name only its type: it may contain a token.
     text = next((name for kind, name in _NOT_QUOTED.items() if isinstance(value, kind)), "") or repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

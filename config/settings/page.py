@@ -1,4 +1,4 @@
-"""The web page: whether it is served, and where. Pure."""
+"""Settings of the web page: whether and where it is served. Pure."""
 
 import ipaddress
 from typing import Final, Self
@@ -11,7 +11,7 @@ _LOOPBACK_NAME: Final = "localhost"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of the same machine, or of the same pod, reach it. host: "" for all addresses."""
+    """Return whether only programs of the same machine or pod can reach it. host: "" for all addresses."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

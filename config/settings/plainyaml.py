@@ -1,7 +1,7 @@
 """YAML text as plain values: mappings with text keys, lists, text, numbers, booleans, None. Pure.
 
-As in Kubernetes, a mapping with a duplicate key is refused, a key without a value (whose lines were commented out, say)
-counts as absent, and a date stays text.
+As in Kubernetes, a mapping with a duplicate key is rejected, a key without a value (for example, because its lines are
+commented out) counts as absent, and a date stays text.
 """
 
 from collections.abc import Hashable
@@ -10,21 +10,21 @@ from typing import Final
 import yaml
 
 try:
-    from yaml import CSafeLoader as _Loader  # twelve times as fast, where PyYAML was built with it
+    from yaml import CSafeLoader as _Loader  # twelve times as fast, if PyYAML was built with it
 except ImportError:  # pragma: no cover
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]  # the same for what is used here
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
-# The C parser recurses, and ends the process when its stack does. No object of Kubernetes is a fifth as deep.
+# The C parser recurses, and a stack overflow ends the process. No Kubernetes object is a fifth as deep.
 _DEEPEST: Final = 200
-# A value takes a character at least, unless an anchor repeats it: nine of nine of nine ... fill any memory.
+# A value takes at least one character, unless an anchor repeats it: nine of nine of nine ... fills any memory.
 _MOST_REPEATED: Final = 16
 _ALWAYS: Final = 4096
 
 
 class DocumentError(ValueError):
-    """Text that is not YAML, or not the YAML that is read here; the message says where."""
+    """Text that is not YAML, or uses unsupported YAML; the message says where."""
 
 
 class _PlainLoader(_Loader):
@@ -36,14 +36,14 @@ class _PlainLoader(_Loader):
     _depth = 0
 
     def descend_resolver(self, current_node: yaml.Node | None, current_index: object) -> None:
-        """Called before each node."""
+        """Runs before each node."""
         self._depth += 1
         if self._depth > _DEEPEST:
             raise DocumentError(f"is nested more than {_DEEPEST} deep")
         super().descend_resolver(current_node, current_index)
 
     def ascend_resolver(self) -> None:
-        """Called after each node."""
+        """Runs after each node."""
         self._depth -= 1
         super().ascend_resolver()
 
@@ -63,7 +63,7 @@ class _PlainLoader(_Loader):
 
 
 def parse(text: str) -> list[object]:
-    """Every document in `text`, in order; empty ones are left out. Raises DocumentError."""
+    """Return every document in `text`, in order; empty ones are left out. Raises DocumentError."""
     most = _ALWAYS + _MOST_REPEATED * len(text)
     try:
         found = [document for document in yaml.load_all(text, _PlainLoader) if document is not None]
@@ -80,7 +80,7 @@ def parse(text: str) -> list[object]:
 
 
 def _size(value: object, most: int) -> int:
-    """How many values it is, repeated ones counted each time; counting ends above `most`."""
+    """Return the number of values, with repeated ones counted each time; stops above `most`."""
     count, left = 0, [value]
     while left and count <= most:
         one = left.pop()

@@ -1,8 +1,8 @@
-"""Which plugins a profile switches on at which extension point, and with which arguments. Pure.
+"""A profile's plugins at each extension point, and their arguments. Pure.
 
-Names, nesting and merging are KubeSchedulerConfiguration's (`profiles[].plugins`, `profiles[].pluginConfig`). Which
-plugins there are is not known here: whoever has them describes them, in the order in which the default profile asks
-them. PreFilter, Reserve and NormalizeScore are not points of their own: they belong to a plugin's other points.
+Names, nesting and merging are KubeSchedulerConfiguration's (`profiles[].plugins`, `profiles[].pluginConfig`). This
+module does not know the plugins: callers describe them, in the order in which the default profile calls them.
+PreFilter, Reserve and NormalizeScore are not separate points: they belong to a plugin's other points.
 Source: pkg/scheduler/apis/config/v1/default_plugins.go (mergePluginSet) and framework/runtime/framework.go
 (expandMultiPointPlugins) of Kubernetes 1.36.
 """
@@ -50,7 +50,7 @@ POINTS: Final = (
 class PluginDescription:
     """Facts about a plugin that a configuration needs.
 
-    points: names of `POINTS`. args: its arguments; None where it takes none. weight: of its score by default, or 0.
+    points: names of `POINTS`. args: its arguments; None if it takes none. weight: of its score by default, or 0.
     summary: one line.
     """
 
@@ -70,7 +70,7 @@ class PluginRef(Section, Generic[NameT_co]):
 
 
 class WeightedPluginRef(PluginRef[NameT_co], Generic[NameT_co]):
-    """A plugin, and what its score counts; without a weight, what it counts by default."""
+    """A plugin with the weight of its score; the default weight if unset."""
 
     weight: Weight | None = None
 
@@ -133,13 +133,13 @@ class Plugins(Section):
         return self
 
 
-# At its other points, an indispensable plugin may be switched off: a node is still right for the pod.
+# At its other points, an indispensable plugin may be switched off: the pod's node is still correct.
 _MUST_HAVE: Final = frozenset({"filter", "queueSort", "bind"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenPlugins:
-    """The plugins of a profile at each extension point, in the order in which they are asked.
+    """The plugins of a profile at each extension point, in the order in which they are called.
 
     weights: of each plugin in `score`, 1 to 100.
     """
@@ -163,7 +163,7 @@ class ChosenPlugins:
 
 
 def choose(plugins: Plugins, described: Sequence[PluginDescription]) -> ChosenPlugins:
-    """The default plugins among `described`, with the changes of `plugins`."""
+    """Return the default plugins among `described`, with the changes of `plugins`."""
     multi = plugins.multi_point
     defaults = [plugin.name for plugin in described if plugin.on_by_default]
     names = _merged(defaults, [ref.name for ref in multi.enabled], {ref.name for ref in multi.disabled})
@@ -175,14 +175,14 @@ def choose(plugins: Plugins, described: Sequence[PluginDescription]) -> ChosenPl
         )
         for point in POINTS
     }
-    weighted = (*multi.enabled, *plugins.score.enabled)  # what is said at the point itself counts last
+    weighted = (*multi.enabled, *plugins.score.enabled)  # settings of the point itself are applied last
     weights = {plugin.name: plugin.weight or 1 for plugin in described}
     weights |= {ref.name: ref.weight for ref in weighted if ref.weight is not None}
     return ChosenPlugins(**at, weights={name: weights[name] for name in at["score"]})
 
 
 def plugins_model(described: Sequence[PluginDescription]) -> type[Plugins]:
-    """`Plugins` that knows which plugins there are: another name, or one at a point that it lacks, is a mistake."""
+    """Return a `Plugins` model that rejects unknown plugin names, and plugins at points that they lack."""
     fields: dict[str, Any] = {"multi_point": _set_model(WeightedPluginSet, [plugin.name for plugin in described])}
     for point in POINTS:
         names = [plugin.name for plugin in described if point.name in plugin.points]
@@ -193,7 +193,7 @@ def plugins_model(described: Sequence[PluginDescription]) -> type[Plugins]:
 
 
 def plugin_config_type(described: Sequence[PluginDescription]) -> object:
-    """The type of an entry of `pluginConfig`: a plugin's name, and the arguments that this plugin takes."""
+    """Return the type of a `pluginConfig` entry: a plugin's name, and the arguments that this plugin takes."""
     entries = [
         create_model(
             f"{plugin.name}Config",
@@ -209,14 +209,14 @@ def plugin_config_type(described: Sequence[PluginDescription]) -> object:
 
 
 class PluginConfig(Section):
-    """An entry of `pluginConfig`, of whichever plugin. args: the plugin's own model, or what becomes one."""
+    """An entry of `pluginConfig` for any plugin. args: the plugin's own model, or input for it."""
 
     name: str
     args: Any = None
 
 
 def _set_model(kind: type[Any], names: Sequence[str]) -> tuple[object, object]:
-    """(type, default) of a field of Plugins."""
+    """Return (type, default) of a field of Plugins."""
     if not names:
         return PluginSet[Literal["*"], Literal["*"]], PluginSet[Literal["*"], Literal["*"]]()
     model = kind[Literal[tuple(names)], Literal[(*names, ALL)]]
@@ -224,13 +224,13 @@ def _set_model(kind: type[Any], names: Sequence[str]) -> tuple[object, object]:
 
 
 def _merged(defaults: Sequence[str], enabled: Sequence[str], disabled: Collection[str]) -> list[str]:
-    """The defaults without the disabled plugins, then the additionally enabled ones."""
+    """Return the defaults without the disabled plugins, then the additionally enabled ones."""
     kept = [] if ALL in disabled else [name for name in defaults if name not in disabled]
     return [*kept, *(name for name in enabled if name not in kept)]
 
 
 def _expanded(multi_point: Iterable[str], implementers: Collection[str], here: PluginSet[str, str]) -> tuple[str, ...]:
-    """First what the point repeats of multiPoint, then the rest of multiPoint, then what the point alone names."""
+    """Return multiPoint plugins that the point repeats, then other multiPoint plugins, then the point's own."""
     disabled = {ref.name for ref in here.disabled}
     from_multi = [] if ALL in disabled else [n for n in multi_point if n in implementers and n not in disabled]
     specific = [ref.name for ref in here.enabled]

@@ -1,10 +1,10 @@
-"""SchedulerConfiguration: what the scheduler's configuration file may say, and what holds when it says nothing.
+"""SchedulerConfiguration: the fields of the scheduler's configuration file, with their defaults.
 
-Names and nesting are KubeSchedulerConfiguration's (kubescheduler.config.k8s.io/v1) where it has the field. Of its
-fields these are not here, since nothing would come of them: `parallelism` and `percentageOfNodesToScore` (every node
-is judged, as array operations), `extenders`, `clientConnection.qps` and `.burst` (requests are bounded by
+Names and nesting are those of KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1) for shared fields. These of
+its fields are missing, because they would have no effect: `parallelism` and `percentageOfNodesToScore` (every node is
+evaluated, with array operations), `extenders`, `clientConnection.qps` and `.burst` (requests are bounded by
 `maxBindsInFlight` and by the server's own priorities), `enableProfiling`, `delayCacheUntilActive` (a standby is warm),
-and the extension points that `config.settings.plugins` names as missing. Pure.
+and the extension points that `config.settings.plugins` lists as missing. Pure.
 """
 
 import math
@@ -39,19 +39,19 @@ NOT_READY_AFTER: Final = (
 SHORTEST_NOT_READY_AFTER_S: Final = 1.0
 LONGEST_NOT_READY_AFTER_S: Final = 3600.0
 
-# Ten attempts a second at a pod that nothing helps are a busy loop; one that is not tried within an hour is forgotten.
+# Ten attempts a second at a hopeless pod are a busy loop; a pod that is not tried within an hour is forgotten.
 _SHORTEST_BACKOFF_S: Final = 0.1
 _LONGEST_BACKOFF_S: Final = 3600.0
-# A shorter one ends while a busy API server still works on the request; the server itself gives up after a minute
+# A shorter time-out ends while a busy API server still works on the request; the server itself gives up after a minute
 # (--request-timeout).
 _SHORTEST_BIND_TIMEOUT_S: Final = 0.5
 _LONGEST_BIND_TIMEOUT_S: Final = 60.0
-# Between two bookmarks is a minute; after ten at the latest the server ends the watch anyway, as it is asked to.
+# Bookmarks come a minute apart; after ten minutes at most the server ends the watch anyway, as requested.
 _SHORTEST_STALL_S: Final = 90.0
 _LONGEST_STALL_S: Final = 600.0
 _LONGEST_PERIOD_S: Final = 86_400.0
 _LONGEST_HALF_LIFE_S: Final = 365 * 86_400.0
-# Each is a connection; beyond that the API server's own priorities hold requests back.
+# Each is a connection; beyond this number, the API server's own priorities delay requests.
 _MOST_BINDS: Final = 1024
 _PREFIX: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
@@ -63,16 +63,17 @@ _KUBE_SCHEDULER: Final = "default-scheduler"
 
 
 def extended_resource(name: str) -> str:
-    """`name` as it stands. Raises ValueError when no extended resource can have it."""
+    """Return `name` unchanged. Raises ValueError if it is not a valid name of an extended resource."""
     if not _RESOURCE.fullmatch(name) or name.split("/", 1)[0].endswith("kubernetes.io"):
         raise ValueError(f"expected the name of an extended resource, domain/name, found {name[:80]!r}")
     return name
 
 
 def _scheduler_name(name: str) -> str:
-    """Events carry it as `reportingController`, and the API server refuses them all when it is no qualified name.
+    """Validate the name: Events carry it as `reportingController`, which must be a qualified name.
 
-    Source: pkg/apis/core/validation/events.go (legacyValidateEvent); apimachinery, validation.IsQualifiedName.
+    The API server rejects all Events otherwise. Source: pkg/apis/core/validation/events.go (legacyValidateEvent);
+    apimachinery, validation.IsQualifiedName.
     """
     match = _QUALIFIED.fullmatch(name)
     if match is None or len(match["name"]) > _LONGEST_NAME or len(match["prefix"] or "") > _LONGEST_PREFIX:
@@ -120,7 +121,7 @@ class PluginSection(Section):
     """The arguments of a plugin."""
 
     def contradicting(self, resources: Resources) -> Iterator[tuple[Location, str]]:  # noqa: ARG002 - of those that name resources
-        """(place, mistake) of each entry that contradicts the configured resource names."""
+        """Yield (location, mistake) of each entry that contradicts the configured resource names."""
         yield from ()
 
 
@@ -283,10 +284,10 @@ class SchedulerConfiguration(Section):
         return profiles
 
     def contradictions(self) -> Iterator[tuple[Location, str]]:
-        """Contradictions between plugin arguments and resource names, and between bind timeout and Lease."""
+        """Yield contradictions between plugin arguments and resource names, and between bind timeout and Lease."""
         election = self.leader_election
         left_s = election.lease_duration_s - election.renew_deadline_s
-        # The API server is told whole seconds.
+        # The API server receives whole seconds.
         if election.leader_elect and math.ceil(self.bind_request_timeout_s) >= left_s:
             message = (
                 f"expected less than leaderElection.leaseDuration less renewDeadline, {duration.text(left_s)}, "
@@ -307,7 +308,7 @@ class SchedulerConfiguration(Section):
 
     @property
     def bind_request_timeout_s(self) -> float:
-        """How long one bind request may take, > 0."""
+        """Time limit of one bind request, > 0."""
         return self.bind_timeout_s or DEFAULT_BIND_TIMEOUT_S
 
 
@@ -315,8 +316,8 @@ class SchedulerConfiguration(Section):
 class ResolvedProfile:
     """A profile with nothing left to look up in the configuration.
 
-    scheduler_names: the `spec.schedulerName`s it serves, the first is its own. plugins: its changes to the defaults.
-    args: of each plugin that the profile has arguments for, by name: the plugin's own model, or what becomes one.
+    scheduler_names: the `spec.schedulerName`s that it serves, its own first. plugins: its changes to the defaults.
+    args: by name, for each plugin with arguments in the profile: the plugin's own model, or input for it.
     """
 
     scheduler_names: tuple[str, ...]
@@ -325,7 +326,7 @@ class ResolvedProfile:
 
 
 def resolve(configuration: SchedulerConfiguration) -> tuple[ResolvedProfile, ...]:
-    """The profiles to run, in order; no scheduler name is in two of them."""
+    """Return the profiles to run, in order; no two share a scheduler name."""
     taken = frozenset(_explicit_names(configuration.profiles))
     return tuple(
         ResolvedProfile(
@@ -338,7 +339,7 @@ def resolve(configuration: SchedulerConfiguration) -> tuple[ResolvedProfile, ...
 
 
 def configuration_model(described: Sequence[PluginDescription]) -> type[SchedulerConfiguration]:
-    """SchedulerConfiguration that knows which plugins there are, and which arguments each takes."""
+    """Return a SchedulerConfiguration model that knows the plugins and the arguments of each."""
     plugins, entry = plugins_model(described), plugin_config_type(described)
     profile_fields, fields = SchedulerProfile.model_fields, SchedulerConfiguration.model_fields
     profile = create_model(
@@ -352,7 +353,7 @@ def configuration_model(described: Sequence[PluginDescription]) -> type[Schedule
 
 
 def _field(of: FieldInfo, default: object) -> Any:  # noqa: ANN401 - as pydantic's Field
-    """Copy of the field with another default."""
+    """Return a copy of the field with another default."""
     field = copy(of)
     field.default = default
     return field

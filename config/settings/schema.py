@@ -31,19 +31,19 @@ class Section(BaseModel):
     )
 
     def contradictions(self) -> Iterator[tuple[Location, str]]:
-        """(place, mistake) of settings that are valid alone but contradict each other, in a whole configuration."""
+        """Yield (location, mistake) of settings that are valid alone but contradict each other in a configuration."""
         yield from ()
 
 
 def refuse_twins(what: str, values: Sequence[str]) -> None:
-    """Raise ValueError when one of `values`, names of `what`, is there twice."""
+    """Raise ValueError if one of `values`, names of `what`, occurs twice."""
     twice = [value for value, count in Counter(values).items() if count > 1]
     if twice:
         raise ValueError(f"expected each {what} once, found more than once: {', '.join(twice)}")
 
 
 def name_in_file(name: str, field: FieldInfo) -> str:
-    """Name of the field in a file; the first one if it has several."""
+    """Return the name of the field in a file; the first one if it has several."""
     alias = field.validation_alias
     if isinstance(alias, AliasChoices):
         alias = alias.choices[0]
@@ -51,7 +51,7 @@ def name_in_file(name: str, field: FieldInfo) -> str:
 
 
 def children(annotation: object, part: str | int) -> list[object]:
-    """The types that the value at `part` of a value of type `annotation` may have; none when it has no such part.
+    """Return the possible types of `part` in a value of type `annotation`; empty if there is no such part.
 
     part: a field's name in any case, the index of a list's item, or the tag of a union's member, which
     pydantic puts into the location of a mistake.
@@ -60,7 +60,7 @@ def children(annotation: object, part: str | int) -> list[object]:
 
 
 def options(annotation: object) -> Iterator[object]:
-    """The types behind unions, None and Annotated."""
+    """Yield the types behind unions, None and Annotated."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from options(get_args(annotation)[0])
@@ -72,7 +72,7 @@ def options(annotation: object) -> Iterator[object]:
 
 
 def field_names(model: object, location: tuple[str | int, ...]) -> list[str]:
-    """The fields that the mapping at `location` may have, by their names in a file, in order."""
+    """Return the fields that the mapping at `location` may have, by their names in a file, in order."""
     types: list[object] = [model]
     for part in location:
         types = [child for one in types for child in children(one, part)]
@@ -81,7 +81,7 @@ def field_names(model: object, location: tuple[str | int, ...]) -> list[str]:
 
 
 def field_at(model: object, location: tuple[str | int, ...]) -> FieldInfo | None:
-    """The field at `location`, by the names in a file; None for anything else, such as an item of a list."""
+    """Return the field at `location`, by the names in a file; None for anything else, such as an item of a list."""
     types: list[object] = [model]
     for part in location[:-1]:
         types = [child for one in types for child in children(one, part)]
@@ -91,7 +91,7 @@ def field_at(model: object, location: tuple[str | int, ...]) -> FieldInfo | None
 
 
 def bounds(field: FieldInfo) -> str:
-    """Bounds of a value: `at least 10s, at most 10m`; "" where it has no bounds."""
+    """Return the bounds of a value: `at least 10s, at most 10m`; "" if it has none."""
     number = duration.text if is_duration(field) else _plain
     said = []
     for bound in field.metadata:
@@ -106,12 +106,12 @@ def bounds(field: FieldInfo) -> str:
 
 
 def is_duration(field: FieldInfo) -> bool:
-    """Whether it is one of `duration.Seconds`."""
+    """Return whether the field is one of `duration.Seconds`."""
     return any(getattr(entry, "func", None) is duration.seconds for entry in field.metadata)
 
 
 def is_model(annotation: object) -> TypeIs[type[BaseModel]]:
-    """Whether it is a pydantic model."""
+    """Return whether the type is a pydantic model."""
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
@@ -135,7 +135,7 @@ _HIGHEST_PORT: Final = 65_535
 
 
 def checked_address(text: str) -> str:
-    """`text` as it stands, if it is host:port; an IPv6 host in brackets, an empty host for all addresses.
+    """Return `text` unchanged if it is host:port; an IPv6 host in brackets, an empty host for all addresses.
 
     Raises ValueError otherwise.
     """
@@ -146,7 +146,7 @@ def checked_address(text: str) -> str:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Host ("" for all addresses; IPv6 without its brackets) and port of an address that has been checked."""
+    """Return host ("" for all addresses; IPv6 without its brackets) and port of an address that has been checked."""
     host, _, port = address.rpartition(":")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

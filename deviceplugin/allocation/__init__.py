@@ -1,4 +1,4 @@
-"""Which container gets which cards: the pods of the node, the rule that tells containers apart, Allocate.
+"""Decides which container gets which cards: the node's pods, the rule that identifies containers, and Allocate.
 
-Decides by what the scheduler wrote and the kubelet recorded; knows neither the driver nor the node object.
+Relies on what the scheduler wrote and the kubelet recorded; knows neither the driver nor the node object.
 """

@@ -1,12 +1,12 @@
 """Allocate and PreStartContainer: gives each container exactly the cards that the scheduler chose for it.
 
-    cdi:          Allocate answers a device name ──────────────────────────────┐
-    environment:  Allocate finds the container, answers its environment ───────┤
+    cdi:          Allocate returns a device name ──────────────────────────────┐
+    environment:  Allocate finds the container, returns its environment ───────┤
                                                                                ▼
-    PreStartContainer finds the container, checks the answer that the kubelet recorded, whichever mode it is of, has
-    its isolation prepared, and writes the CDI spec where the answer is a device name
+    PreStartContainer finds the container, checks the answer that the kubelet recorded (of either mode),
+    prepares its isolation, and writes the CDI spec if the answer is a device name
 
-Neither guesses: an ambiguous call is rejected, with a message that the pod's events will show.
+Neither guesses: an ambiguous call is rejected, with a message that appears in the pod's events.
 """
 
 import asyncio
@@ -38,51 +38,51 @@ from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
 
-# PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet comes again with back-off: waiting a little
-# for the watch spares the container a round of that.
+# PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet retries with back-off: a short wait for the
+# watch saves the container one retry.
 _START_WAIT_S: Final = 10.0
 
 
 class CudaNotStarted(Exception):
-    """CUDA does not start on a card of the container, or has not been tried yet."""
+    """CUDA does not start on one of the container's cards, or has not been tried there yet."""
 
 
-# Errors that may resolve in a moment: the watch is behind, the kubelet is busy.
+# Errors that may clear up in a moment: the watch is behind, or the kubelet is busy.
 _MAY_HEAL: Final = (NotIdentified, NoAllocation, CheckpointError, KubeletSilent, CudaNotStarted)
 _NOT_ISOLATED: Final = "NotIsolated"
 
-# The pod, its containers in question, and the UUIDs of the cards that these have.
+# Called with the pod, the affected containers, and the UUIDs of their cards.
 OnAssigned: TypeAlias = Callable[[NodePod, Sequence[str], frozenset[str]], None]
 
 
 class EditsSource(Protocol):
-    """How the cards of this node come into a container."""
+    """Source of the device edits that inject this node's cards into a container."""
 
     def edits(self, uuids: Sequence[str]) -> Edits:
-        """For these cards and no other. Raises spec.CdiError."""
+        """Return the edits for exactly these cards. Raises spec.CdiError."""
         ...
 
     def device_nodes(self, uuids: Sequence[str]) -> Mapping[str, str]:
-        """Path in a container -> path on the host, of the nodes of these cards and the control nodes.
+        """Return path in a container -> path on the host, for the device nodes of these cards and the control nodes.
 
-        Empty where the nodes of the host are not seen.
+        Empty if the host's device nodes are not visible.
         """
         ...
 
 
 class Isolation(Protocol):
-    """Port: holds a container to its part of its cards."""
+    """Port: limits a container to its part of its cards."""
 
     def objection(self, share: ContainerShare) -> str:
-        """Why the container can never be held to it; "" when it can."""
+        """Return why the container can never be limited to its part; "" if it can."""
         ...
 
     async def prepare(self, share: ContainerShare) -> str:
-        """Called before each start; why the container must not start yet, "" when it may. Raises OSError."""
+        """Prepare one start of the container. Return why it must not start yet; "" if it may. Raises OSError."""
         ...
 
     def additions(self, share: ContainerShare) -> Additions:
-        """Additions that the container gets alongside its cards."""
+        """Return what the container gets in addition to its cards."""
         ...
 
 
@@ -104,9 +104,9 @@ class AllocationContext:
     """Ports and settings of both modes. cards: as announced now, whole. on_assigned: called with assigned cards.
 
     files, card_edits: CDI specs and device edits; either mode may have some.
-    volume_mounts: the NVIDIA runtime is asked for cards by mounts too.
-    start_problem: why CUDA does not start on these cards, by UUID; "" where it does, or where that is unknown.
-    start_wait_s: how long a PreStartContainer waits for what it lacks.
+    volume_mounts: containers may also request cards from the NVIDIA runtime by mounts.
+    start_problem: why CUDA does not start on these cards, by UUID; "" if it starts or this is unknown.
+    start_wait_s: how long a PreStartContainer waits for missing facts.
     """
 
     view: NodeRecords
@@ -123,15 +123,15 @@ class AllocationContext:
 
     @property
     def pods(self) -> OwnPods:
-        """Pods of this node, as the watch shows them."""
+        """This node's pods, as the watch shows them."""
         return self.view.pods
 
     def report_assigned(self, found: PodContainers, shares: Sequence[Share]) -> None:
-        """Report that the container, or several that run one at a time, have these cards."""
+        """Report that the container has these cards; `found` may be several containers that run one at a time."""
         self.on_assigned(found.pod, [one.name for one in found.containers], frozenset(one.uuid for one in shares))
 
     def container_share(self, found: PodContainers) -> ContainerShare:
-        """The container's part of its cards. Raises Undecided, NotIdentified, CallRejected (no isolation)."""
+        """Return the container's part of its cards. Raises Undecided, NotIdentified, CallRejected (no isolation)."""
         decision = decided(found.pod, self.cards(), self.unit_mib)
         share = ContainerShare(
             found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib
@@ -141,7 +141,7 @@ class AllocationContext:
         return share
 
     async def starts(self, ids: frozenset[str]) -> None:
-        """The container with `ids` is about to start: see that it starts with its cards. Raises CallRejected."""
+        """Ensure that the container with `ids`, which is about to start, gets its cards. Raises CallRejected."""
 
         async def attempt() -> None:
             view = await self.view.snapshot()
@@ -175,10 +175,10 @@ class AllocationContext:
             self.files.write(device, spec.container_spec(device, parts))
 
     def answer(self, share: ContainerShare) -> ContainerResponse:
-        """Allocate response without CDI: the container's cards, and the additions of isolation.
+        """Return the Allocate response without CDI: the container's cards and the additions of isolation.
 
-        The NVIDIA runtime makes the device nodes by itself, and the kubelet does not know: an update of the container's
-        cgroup, as by the CPU manager or `systemctl daemon-reload`, would take them away again. So they are in here too.
+        It lists the device nodes, although the NVIDIA runtime creates them: the kubelet does not know about those. An
+        update of the container's cgroup (by the CPU manager or `systemctl daemon-reload`) would revoke access to them.
         """
         variables = container_environment(share.shares, by_cdi=False, node_labels=self.node_labels())
         added = self.isolation.additions(share)
@@ -194,7 +194,7 @@ class AllocationContext:
     def _refuse_other_card(self, pod: NodePod, container: str, answer: RecordedAnswer, objection: str) -> None:
         if not objection:
             return
-        # The kubelet replays its record, so the container has these cards, whatever was decided.
+        # The kubelet replays its record, so the container has these cards, whatever the decision says.
         has = frozenset(filter(None, answer.variables.get(environment.CARD_UUIDS, "").split(",")))
         self.on_assigned(pod, [container], has)
         raise CallRejected(f"pod {pod}: container {container} must not start: {objection}", "OtherCard")
@@ -202,28 +202,28 @@ class AllocationContext:
 
 @dataclass(slots=True)
 class CdiAllocator:
-    """`session.Answers` for runtimes that know the Container Device Interface."""
+    """`session.Answers` for runtimes that support the Container Device Interface."""
 
     context: AllocationContext
 
     async def registering(self) -> None:
-        """Nothing to look up: a container's cards are read when it starts."""
+        """Do nothing: a container's cards are looked up when it starts."""
 
     async def allocate(self, _: frozenset[str]) -> ContainerResponse:
-        """A new CDI device name, without a lookup that could fail the pod."""
+        """Return a new CDI device name, without a lookup that could fail the pod."""
         return ContainerResponse(cdi_devices=(spec.qualified(secrets.token_hex(spec.NAME_BYTES)),))
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """Write the CDI spec of the container that starts, where it was allocated by CDI."""
+        """Write the CDI spec of the container that starts, if it was allocated through CDI."""
         await self.context.starts(ids)
 
 
 @dataclass(slots=True)
 class EnvironmentAllocator:
-    """`session.Answers` for other runtimes. answered: (pod UID, container), since the last registration.
+    """`session.Answers` for other runtimes. answered: (pod UID, container) allocated since the last registration.
 
-    Entries of deleted pods are dropped. runtime_class: the `runtimeClassName` by which the NVIDIA runtime runs the
-    plugin's own pod; "" if that is the node's default, or unknown.
+    Entries of deleted pods are dropped. runtime_class: the `runtimeClassName` that makes the NVIDIA runtime run the
+    plugin's own pod; "" if that runtime is the node's default or this is unknown.
     """
 
     context: AllocationContext
@@ -233,9 +233,9 @@ class EnvironmentAllocator:
     passed: set[str] = field(default_factory=set)
 
     async def registering(self) -> None:
-        """Take note, before registering, of the pods that the kubelet has admitted without asking us.
+        """Record, before registering, the pods that the kubelet admitted without calling the plugin.
 
-        Raises KubeletSilent, CheckpointError: then it is not known, and registering would be too early.
+        Raises KubeletSilent or CheckpointError if they cannot be determined; registering would then be too early.
         """
         while not self.context.pods.complete:
             await self.context.pods.change()
@@ -245,13 +245,13 @@ class EnvironmentAllocator:
         self.answered.clear()
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """The environment of the one container that can be asking."""
+        """Return the environment of the only container that can be asking."""
         answers: list[ContainerResponse] = []
 
         async def attempt() -> None:
             view = await self.context.view.snapshot()
             waiting = identify.unrecorded(view, self.answered)
-            # The kubelet answers 100 questions a second: those that ask another amount are out without one.
+            # The kubelet answers 100 queries a second: pods that request another amount are ruled out without a query.
             like = {found.pod.uid for found in waiting if found.containers[0].units == len(ids)}
             view = await self.context.view.confirmed(view, like)
             found = identify.allocating(len(ids), view, answered=self.answered, passed=self.passed)
@@ -267,7 +267,7 @@ class EnvironmentAllocator:
         return answers[0]
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """Check that what was answered at Allocate is what was decided: the kubelet replays it forever."""
+        """Check that the answer given at Allocate matches the decision: the kubelet replays it at every start."""
         await self.context.starts(ids)
 
     def _refuse_other_runtime(self, pod: NodePod) -> None:
@@ -286,22 +286,22 @@ def _kind(error: Exception) -> str:
 
 @dataclass(slots=True)
 class ModeAllocator:
-    """`session.Answers` of whichever mode holds at the moment of a call; only Allocate and registering differ."""
+    """`session.Answers` of the mode in force when a call arrives; only Allocate and registering differ."""
 
     cdi: CdiAllocator
     environment: EnvironmentAllocator
     mode: Callable[[], Mode | None]
 
     async def registering(self) -> None:
-        """Look up what the mode needs to know."""
+        """Look up what the mode needs before registering."""
         await self._now().registering()
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """Answer in the mode of now."""
+        """Answer in the current mode."""
         return await self._now().allocate(ids)
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """Check the recorded answer, of whichever mode it is."""
+        """Check the recorded answer, whichever mode gave it."""
         await self._now().pre_start(ids)
 
     def _now(self) -> CdiAllocator | EnvironmentAllocator:
@@ -309,7 +309,7 @@ class ModeAllocator:
 
 
 async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[None]]) -> None:
-    """Attempt now and after each change of the node's pods, until it succeeds; CallRejected when the time is over."""
+    """Attempt now and after each change of the node's pods until it succeeds. Raises CallRejected after `wait_s`."""
     until_s = time.monotonic() + wait_s
     while True:
         changed = asyncio.ensure_future(pods.change())
@@ -318,7 +318,7 @@ async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[
         except _MAY_HEAL as error:
             left_s = until_s - time.monotonic()
             done, _ = await asyncio.wait({changed}, timeout=max(0.0, left_s))
-            # On a busy node something has changed during every attempt.
+            # On a busy node, something changes during every attempt.
             if not done or left_s <= 0:
                 raise CallRejected(str(error), _kind(error)) from error
         except Undecided as error:

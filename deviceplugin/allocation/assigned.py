@@ -1,6 +1,6 @@
-"""Cards assigned to each container since this process began; marks the pod where configured.
+"""Cards assigned to each container since this process started; marks the pod if configured to.
 
-`ALIYUN_COM_GPU_MEM_ASSIGNED` becomes `true` once every container of the pod that asks has its cards:
+`ALIYUN_COM_GPU_MEM_ASSIGNED` becomes `true` once every container of the pod that requests cards has them:
 docs/develop/protocol.md, "Compatibility with the legacy plugin".
 """
 
@@ -21,16 +21,16 @@ log = structlog.get_logger()
 
 
 class PodWriter(Protocol):
-    """Writes on a pod."""
+    """Port: writes annotations to a pod."""
 
     async def mark_assigned(self, pod: PodKey, annotations: Mapping[str, str]) -> None:
-        """Set annotations of this very pod. Raises ApiError."""
+        """Set annotations on exactly this pod, not on a namesake. Raises ApiError."""
         ...
 
 
 @dataclass(slots=True)
 class AssignedCards:
-    """by_container: (pod UID, container) -> UUIDs."""
+    """Cards of each container. by_container: (pod UID, container) -> UUIDs."""
 
     by_container: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
 
@@ -39,11 +39,11 @@ class AssignedCards:
         self.by_container.update({(pod.uid, name): uuids for name in containers})
 
     def complete(self, pod: NodePod) -> bool:
-        """Whether every container of the pod that asks has its cards."""
+        """Return whether every container of the pod that requests cards has them."""
         return all((pod.uid, container.name) in self.by_container for container in pod.asking())
 
     def keep(self, uids: Collection[str]) -> None:
-        """Forget every pod but these."""
+        """Drop all pods except these."""
         for key in [key for key in self.by_container if key[0] not in uids]:
             del self.by_container[key]
 
@@ -52,20 +52,20 @@ class Marker:
     """Marks pods as assigned. A failed mark is retried; a deleted or replaced pod is left alone."""
 
     def __init__(self, writer: PodWriter, backoff_s: Callable[[int], float]) -> None:
-        """backoff_s: seconds to wait after so many failures in a row."""
+        """backoff_s: seconds to wait after the given number of consecutive failures."""
         self._writer = writer
         self._backoff_s = backoff_s
         self._waiting: deque[PodKey] = deque()
         self._something = asyncio.Event()
 
     def mark(self, pod: NodePod) -> None:
-        """Mark the pod soon, unless it is marked already or has no such annotation."""
+        """Mark the pod soon, unless it is already marked or has no such annotation."""
         if pod.annotations.get(names.MEM_ASSIGNED) == _NOT_YET and pod.key not in self._waiting:
             self._waiting.append(pod.key)
             self._something.set()
 
     async def run(self) -> None:
-        """Write forever."""
+        """Write queued marks forever."""
         failures = 0
         while True:
             await self._something.wait()

@@ -1,4 +1,4 @@
-"""A container's part of each of its cards, as isolation enforces it, and the environment that tells it so. Pure."""
+"""A container's part of each of its cards, as isolation enforces it, and the environment that describes it. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ _WHOLE: Final = 100
 class ContainerShare:
     """A container's part of its cards.
 
-    container: of several that run one after the other, the first. shares: at least one, the same units on each, by card
-    index. unit_mib: MiB in one of their units.
+    container: the first, if several run one at a time. shares: at least one, the same units on each, by card index.
+    unit_mib: MiB per unit.
     """
 
     pod: NodePod
@@ -32,9 +32,9 @@ class ContainerShare:
 
     @property
     def percent(self) -> int:
-        """Hundredths of each card, 1 to 100: what it asks of compute, else its share of the memory, rounded down.
+        """Percentage of each card, 1 to 100: the compute that it requests, else its share of the memory, rounded down.
 
-        What is asked of several cards is spread evenly, rounded up, as the scheduler counts it.
+        A request for several cards is split evenly and rounded up, as the scheduler counts it.
         """
         first = self.shares[0]
         asked = -(-self.container.percent // len(self.shares))
@@ -42,7 +42,7 @@ class ContainerShare:
         return max(1, min(_WHOLE, asked or share))
 
     def values(self) -> Mapping[str, str]:
-        """Values for the placeholders of `config.settings.isolation`."""
+        """Values for the placeholders in `config.settings.isolation`."""
         units = self.shares[0].units
         return {
             "units": str(units),
@@ -61,10 +61,10 @@ _EMPTY: Final[Mapping[str, str]] = {}
 def container_environment(
     shares: Sequence[Share], *, by_cdi: bool, node_labels: Mapping[str, str] = _EMPTY
 ) -> dict[str, str]:
-    """Variable -> value for one container.
+    """Return variable -> value for one container.
 
     shares: at least one, the same units on each, by card index. by_cdi: the cards come as device edits, and
-    NVIDIA_VISIBLE_DEVICES must not add any; else that variable is how the runtime learns of them, always by UUID.
+    NVIDIA_VISIBLE_DEVICES must not add any; otherwise that variable passes them to the runtime, always by UUID.
     """
     first, uuids = shares[0], ",".join(share.uuid for share in shares)
     variables = {
@@ -82,7 +82,7 @@ def container_environment(
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """An Allocate response, as the kubelet recorded it. cdi_devices: by their full names."""
+    """Allocate response as the kubelet recorded it. cdi_devices: by their full names."""
 
     variables: Mapping[str, str]
     cdi_devices: Collection[str] = ()
@@ -94,11 +94,11 @@ class RecordedAnswer:
 
 
 def replay_objection(answer: RecordedAnswer, shares: Sequence[Share]) -> str:
-    """Why what the kubelet recorded at Allocate must not start with these shares; "" when it may.
+    """Return why the recorded Allocate response must not start with these shares; "" if it may.
 
-    The kubelet replays it at every start without asking again, so a wrong one stays wrong for the life of the pod. It
-    may be of either mode, or of the legacy device plugin, whose answer has card indexes alone. The spec of a CDI device
-    of ours is written again at each start, so it is right.
+    The kubelet replays the response at every start without asking again, so a wrong one stays wrong for the life of the
+    pod. It may come from either mode, or from the legacy device plugin, which returns only card indexes. The spec of
+    one of our CDI devices is rewritten at each start, so it is right.
     """
     if answer.device_names:
         return ""
@@ -107,7 +107,7 @@ def replay_objection(answer: RecordedAnswer, shares: Sequence[Share]) -> str:
         return f"it was allocated without a card ({', '.join(sorted(answer.cdi_devices)) or 'an empty answer'})"
     now = container_environment(shares, by_cdi=False)
     if environment.CARD_UUIDS not in recorded and names.MEM_IDX in recorded:
-        # The runtime reads an index, or a UUID where the node had one card.
+        # The runtime accepts an index, and a UUID if the node had only one card.
         uuid = recorded.get(environment.VISIBLE_DEVICES) == now[environment.VISIBLE_DEVICES]
         now |= {} if uuid else {environment.VISIBLE_DEVICES: now[names.MEM_IDX]}
         named = (names.MEM_IDX, environment.VISIBLE_DEVICES)

@@ -1,8 +1,8 @@
-"""Which cards each container of a pod has, by the scheduler's decision. Pure.
+"""Determines the cards of each container from the scheduler's decision. Pure.
 
-The first decision stays: once the journal has it, it is followed by UUID, even if annotations or indexes change.
-Until then it is read as the scheduler itself reads it (`config.protocol.booked_cards`). An allocation that does not
-add up is rejected, never guessed: a pod's author may have written it.
+The first decision is final: once it is in the journal, it is followed by UUID, even if annotations or indexes change.
+Until then, the annotations are read as the scheduler reads them (`config.protocol.booked_cards`). An inconsistent
+allocation is rejected, never guessed at: a pod's author may have written it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,15 +19,15 @@ _DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)
 
 
 class Undecided(Exception):
-    """The cards of a pod cannot be determined; the message names the pod, what was found and what was expected."""
+    """The pod's cards cannot be determined; the message names the pod, what was found and what was expected."""
 
 
 class NoAllocation(Undecided):
-    """The pod carries no allocation annotation, or none yet."""
+    """The pod carries no allocation annotation, or not yet."""
 
 
 class WrongAllocation(Undecided):
-    """The pod carries an allocation that does not fit it or this node. Waiting does not help."""
+    """The pod carries an allocation that does not fit the pod or this node. Waiting does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +42,25 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class CardDecision:
-    """Container name -> its shares, by card index, the same units on each; every asking container is there.
+    """Container name -> its shares, by card index, the same units on each; covers every requesting container.
 
-    unit_mib: MiB in one unit of these numbers.
+    unit_mib: MiB per unit of these numbers.
     """
 
     shares: Mapping[str, tuple[Share, ...]]
     unit_mib: int
 
     def first_cards(self) -> FirstCards:
-        """For the journal."""
+        """The decision in the form that the journal stores."""
         units = {name: {share.uuid: share.units for share in shares} for name, shares in self.shares.items()}
         return FirstCards(self.unit_mib, units)
 
 
 def decided(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> CardDecision:
-    """Which cards each container has. cards: those of this node, as announced now. unit_mib: the node's unit.
+    """Return the cards of each container. cards: this node's, as announced now. unit_mib: the node's unit.
 
-    Raises NoAllocation, or WrongAllocation for one that cannot be read, names a card that this node lacks or does not
-    share, or gives a container other units than its limit.
+    Raises NoAllocation. Raises WrongAllocation if the allocation cannot be read, names a card that this node lacks or
+    does not share, or gives a container units other than its limit.
     """
     first = first_cards(pod, cards, unit_mib)
     by_uuid = {card.uuid: card for card in cards}
@@ -77,15 +77,15 @@ def decided(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> CardDecision:
 
 
 def first_cards(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> FirstCards:
-    """The journal's first decision, else the current annotations; may name cards that this node no longer has.
+    """Return the journal's first decision, else the current annotations; may name cards that the node no longer has.
 
-    Raises as `decided` does for an allocation that cannot be read.
+    Raises the same errors as `decided` if the allocation cannot be read.
     """
     return pod.first_cards or _read(pod, cards, unit_mib)
 
 
 def units_on_cards(pod: NodePod, decision: CardDecision, unit_mib: int) -> dict[str, int]:
-    """Card UUID -> units that the pod has booked there, by the container formula, in units of `unit_mib`."""
+    """Return card UUID -> units that the pod books there by the container formula, in units of `unit_mib`."""
     own = peak_amounts(
         ({share.uuid: share.units for share in decision.shares.get(container.name, ())}, container.kind)
         for container in pod.containers
@@ -94,7 +94,7 @@ def units_on_cards(pod: NodePod, decision: CardDecision, unit_mib: int) -> dict[
 
 
 def allocated_units(pods: Iterable[NodePod], cards: Sequence[Card], unit_mib: int) -> dict[str, int]:
-    """Card UUID -> units decided for these pods, as far as that is known."""
+    """Return card UUID -> units decided for these pods, if known."""
     sums: dict[str, int] = {}
     for pod in pods:
         try:
@@ -107,7 +107,7 @@ def allocated_units(pods: Iterable[NodePod], cards: Sequence[Card], unit_mib: in
 
 
 def _read(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> FirstCards:
-    """The decision in the annotations."""
+    """Return the decision in the annotations."""
     written = booked_cards.read(pod.annotations, pod.ask())
     if not written.decided:
         _refuse_unreadable(pod, written)
@@ -141,7 +141,7 @@ def _refuse_unreadable(pod: NodePod, written: WrittenAllocation) -> None:
 
 
 def _refuse_strangers(pod: NodePod, written: WrittenAllocation) -> None:
-    """An index beyond the pod's containers was written for another pod."""
+    """Reject an index beyond the pod's containers: it was written for another pod."""
     if written.allocation is None:
         return
     apps = sum(container.kind is ContainerKind.APP for container in pod.containers)
@@ -153,7 +153,7 @@ def _refuse_strangers(pod: NodePod, written: WrittenAllocation) -> None:
 
 
 def _written_for(written: WrittenAllocation, container: PodContainer) -> dict[int, int]:
-    """Card index -> units. The legacy scheduler's one index means that every container is on that card."""
+    """Return card index -> units. The legacy scheduler's single index means that every container is on that card."""
     if written.allocation is None:
         return {index: container.units for index in written.per_card if container.units}
     is_app = container.kind is ContainerKind.APP
@@ -192,7 +192,7 @@ def _card(pod: NodePod, uuid: str, by_uuid: Mapping[str, Card]) -> Card:
 
 
 def _share(card: Card, units: int, own_mib: int, unit_mib: int) -> Share:
-    # In another unit than the node's, as many whole ones as the card's memory holds: the fraction stays the same.
+    # Convert from the pod's unit: as many whole node units as keep the fraction of the card's memory.
     card_units = card.units if own_mib == unit_mib else card.memory_mib // own_mib
     return Share(card.uuid, card.index, units, card_units)
 

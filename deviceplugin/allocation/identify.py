@@ -1,17 +1,18 @@
-"""Which container the kubelet means. It names neither pod nor container in any call. Pure.
+"""Identifies the container that the kubelet means: no call names a pod or container. Pure.
 
-`allocating` serves Allocate where the answer must be complete at once (environment mode). It rests on this: admission
-is serial, so each pod that was admitted before has all its containers recorded; one that was rejected is unknown to
-PodResources.Get at once; later ones are unknown to it still. The caller is the first unrecorded container of the one
-pod that is left. `starting` serves PreStartContainer, when the assignment is recorded, and so needs no inference.
+`allocating` serves Allocate when the answer must be complete at once (environment mode). It relies on serial admission:
+each pod admitted earlier has all its containers recorded; PodResources.Get drops a rejected pod at once and does not
+yet know later ones. The caller is the first unrecorded container of the only remaining pod. `starting` serves
+PreStartContainer, when the assignment is recorded, and so needs no inference.
 
-Either answers right or refuses. What the rule cannot tell apart, and is refused unless the count of devices decides:
-a pod that was admitted while the kubelet did not know the resource; running containers whose record was lost; a pod
-that was being deleted when the kubelet first saw it; two pods of one name; a kubelet that has no PodResources.Get.
-While the caller is missing from our view, which is late, three other pods look just like it: a namesake of it that was
-deleted before it was allocated, a pod that the kubelet saw deleted first and we do not yet, a pod whose containers run
-and lost their record before they were ever reported. Such an answer is found at PreStartContainer, by the UID, so that
-no container starts with it: see `container_share.replay_objection`.
+Either answers correctly or raises. The rule cannot identify the following, and rejects them unless the device count
+decides: a pod that was admitted while the kubelet did not know the resource; running containers whose record was lost;
+a pod that was being deleted when the kubelet first saw it; two pods with the same name; a kubelet without
+PodResources.Get.
+While the caller is missing from our (delayed) view, three other pods look just like it: a namesake that was deleted
+before it was allocated; a pod that the kubelet already saw deleted and we have not; a pod whose running containers lost
+their record before they were ever reported. PreStartContainer detects such an answer by the UID, so no container starts
+with it: see `container_share.replay_objection`.
 
 Source: pkg/kubelet/kubelet.go (HandlePodAdditions) and pkg/kubelet/cm/devicemanager/manager.go of Kubernetes 1.36.
 """
@@ -26,19 +27,19 @@ from deviceplugin.allocation.decision import CardDecision, Share
 from deviceplugin.allocation.pods import NodePod, PodContainer
 from deviceplugin.kubelet.checkpoint import CheckpointEntry
 
-# The hash of its manifest. Source: Kubernetes, pkg/kubelet/config/common.go (applyDefaults).
+# Annotation with the manifest's hash. Source: Kubernetes, pkg/kubelet/config/common.go (applyDefaults).
 _UID_OF_STATIC: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class NotIdentified(Exception):
-    """No container can be named for certain; the message names the candidates and why each was ruled out."""
+    """The container cannot be identified for certain; the message names the candidates and why each was ruled out."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletPod:
-    """Answer of PodResources.Get for a pod: container name -> ids of our resource, empty where it has none yet.
+    """Answer of PodResources.Get for a pod: container name -> IDs of our resource, empty if it has none yet.
 
-    Ordinary init containers are never there, and there is no UID: it may speak of another pod of the same name.
+    Ordinary init containers are never listed. The answer has no UID, so it may describe another pod with the same name.
     """
 
     containers: Mapping[str, frozenset[str]]
@@ -48,9 +49,9 @@ class KubeletPod:
 class NodeState:
     """State of this node at the moment of a call.
 
-    pods: of this node, as the API server tells us, so maybe late. entries: the kubelet's checkpoint, read after the
-    call came. shown: pod UID -> what PodResources.Get said of its name after the call came, None for NotFound; a pod
-    that is missing was not asked for.
+    pods: this node's, from the API server, so possibly out of date. entries: the kubelet's checkpoint, read after the
+    call arrived. shown: pod UID -> answer of PodResources.Get for its name after the call arrived, None for NotFound; a
+    missing pod was not queried.
     """
 
     resource: str
@@ -61,16 +62,17 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class PodContainers:
-    """The pod, and the container; several of it where they hold the same ids, one after the other."""
+    """A pod and one of its containers; several containers if they hold the same IDs one at a time."""
 
     pod: NodePod
     containers: tuple[PodContainer, ...]
 
 
 def unrecorded(view: NodeState, answered: Collection[tuple[str, str]] = ()) -> list[PodContainers]:
-    """Each pod with a container that waits for devices, and the first such: the pods to ask PodResources.Get for.
+    """Return each pod with a container that waits for devices, and its first such container.
 
-    answered: (UID, container) of the calls that we answered since the kubelet last registered us: it repeats none.
+    Query PodResources.Get for these pods. answered: (UID, container) of the calls answered since the kubelet last
+    registered the plugin; it repeats none.
     """
     recorded = {(entry.pod_uid, entry.container) for entry in view.entries if entry.resource == view.resource}
     recorded.update(answered)
@@ -89,10 +91,10 @@ def allocating(
     answered: Collection[tuple[str, str]] = (),
     passed: Collection[str] = (),
 ) -> PodContainers:
-    """The container whose Allocate asks for `units` devices. Raises NotIdentified.
+    """Return the container whose Allocate requests `units` devices. Raises NotIdentified.
 
-    answered: as for `unrecorded`. passed: UIDs of the pods that the kubelet had admitted before we registered with it.
-    Holds only with `pre_start_required`: else a container may be allocated at its start, during an admission.
+    answered: as for `unrecorded`. passed: UIDs of the pods that the kubelet had admitted before the plugin registered.
+    Valid only with `pre_start_required`: otherwise a container may be allocated at its start, during an admission.
     """
     possible, reasons = [], []
     for found in unrecorded(view, answered):
@@ -113,16 +115,16 @@ def allocating(
 
 
 def holders(ids: Collection[str], view: NodeState) -> list[CheckpointEntry]:
-    """The entries that hold exactly `ids`; the pods to ask PodResources.Get for are theirs."""
+    """Return the entries that hold exactly `ids`; query PodResources.Get for their pods."""
     wanted = frozenset(ids)
     return [entry for entry in view.entries if entry.resource == view.resource and entry.ids == wanted]
 
 
 def starting(ids: Collection[str], view: NodeState) -> PodContainers:
-    """The container that starts with exactly the devices `ids`. Raises NotIdentified; the kubelet then asks again.
+    """Return the container that starts with exactly the devices `ids`. Raises NotIdentified; the kubelet then retries.
 
-    A UID on record whose pod is not known here is not taken for a dead pod's: the watch may be late, and a pod that was
-    deleted by force may be gone for the API server and still start containers.
+    A recorded UID whose pod is unknown here does not count as a deleted pod's: the watch may be late, and a pod that
+    was force-deleted may have left the API server and still start containers.
     """
     by_uid = {pod.uid: pod for pod in view.pods}
     held = holders(ids, view)
@@ -141,7 +143,7 @@ def starting(ids: Collection[str], view: NodeState) -> PodContainers:
 
 
 def common_shares(found: PodContainers, decision: CardDecision) -> tuple[Share, ...]:
-    """Shares of the found containers. Raises NotIdentified if they hold the same ids and have different cards."""
+    """Return the shares of the found containers. Raises NotIdentified if they have the same IDs but different cards."""
     shares = {container.name: decision.shares[container.name] for container in found.containers}
     if len(set(shares.values())) > 1:
         each = ", ".join(f"{name} on {'+'.join(s.uuid for s in on)}" for name, on in shares.items())
@@ -157,7 +159,7 @@ def _unknown(uid: str) -> str:
 
 
 def _not_calling(found: PodContainers, units: int, view: NodeState) -> str:
-    """Why the container cannot be the one that allocates; "" when it can."""
+    """Return why the container cannot be the one that allocates; "" if it can."""
     pod, container = found.pod, found.containers[0]
     if pod.uid in view.shown:
         shown = view.shown[pod.uid]
@@ -172,7 +174,7 @@ def _not_calling(found: PodContainers, units: int, view: NodeState) -> str:
 
 
 def _doubt(pod: NodePod, view: NodeState, passed: Collection[str]) -> str:
-    """Why the only pod that is left may still be the wrong one, the right one being unknown here yet; "" for none."""
+    """Return why the only remaining pod may be the wrong one, with the right one still unknown here; "" if no doubt."""
     if pod.uid not in view.shown:
         return "whether the kubelet has admitted it is unknown (PodResources.Get needs Kubernetes 1.34)"
     if pod.terminating:
@@ -185,7 +187,7 @@ def _doubt(pod: NodePod, view: NodeState, passed: Collection[str]) -> str:
 
 
 def _not_starting(pod: NodePod, recorded: Iterable[str], units: int, view: NodeState) -> str:
-    """Why the pod's recorded containers cannot be what starts; "" when they can."""
+    """Return why the pod's recorded containers cannot be the ones that start; "" if they can."""
     by_name = {container.name: container for container in pod.containers}
     for name in sorted(recorded):
         asks = by_name[name].units if name in by_name else 0
@@ -198,7 +200,7 @@ def _not_starting(pod: NodePod, recorded: Iterable[str], units: int, view: NodeS
 
 
 def _namesake(pod: NodePod, shown: KubeletPod, view: NodeState) -> str:
-    """Why PodResources.Get speaks of another pod of this name, or of a moment that the checkpoint does not know."""
+    """Return why PodResources.Get describes another pod with this name, or another moment than the checkpoint."""
     strangers = set(shown.containers) - {container.name for container in pod.containers}
     if strangers:
         return f"the kubelet's pod of this name also has container {min(strangers)}"

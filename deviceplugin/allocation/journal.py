@@ -1,14 +1,14 @@
-"""The first decision for each pod, so that a later change of what it carries is reported and not followed.
+"""The first decision for each pod, so that later changes to its annotations are reported but not followed.
 
     unknown --seen with a readable allocation--> KNOWN --its cards are known--> DECIDED --keep without it--> unknown
                                                    ^----these are not its own----+
 
-KNOWN:   its first allocation and requests, permanently.
-DECIDED: the UUIDs of each container's cards too, permanently: an index may be another card's later.
+KNOWN:   its first allocation and requests are final.
+DECIDED: the UUIDs of each container's cards are final too: an index may later belong to another card.
 
-Kept in one small file, replaced by rename. It is not synced to disk at each change: after a loss of power an older
-journal, or none, is all that is left, and the annotations are believed once more.
-Owned by one thread. Every method blocks for as long as the disk takes to write some kilobytes.
+Kept in one small file, replaced by rename. The file is not synced to disk at each change: after a power loss only an
+older journal remains, or none, and the annotations are trusted again.
+Owned by one thread. Every method blocks while a few kilobytes are written to disk.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ from config.protocol import names
 from deviceplugin.allocation.pods import FirstCards
 from deviceplugin.files import replace_file
 
-# Without those that change in a pod's life: _ASSIGNED, and _ASSUME_TIME by the legacy device plugin.
+# Without the keys that change in a pod's life: _ASSIGNED, and _ASSUME_TIME (by the legacy device plugin).
 _KEYS: Final = (
     names.ALLOCATION,
     names.INIT_ALLOCATION,
@@ -38,7 +38,7 @@ FILE: Final = "journal.json"
 
 
 class PodRequests(msgspec.Struct, frozen=True, rename="camel"):
-    """Requests that the decision was made for, as the pod's author wrote them. gpu_count: its text, "" for none."""
+    """Requests that the decision was made for, as the pod's author wrote them. gpu_count: its text, "" if unset."""
 
     gpu_count: str = ""
     exclusive: bool = False
@@ -49,9 +49,9 @@ _NOTHING: Final = PodRequests()
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """annotations, requests: the pod's as they were at first. changed: the keys that say something else now.
+    """A pod as first seen. annotations, requests: the first values. changed: keys whose values differ now.
 
-    cards: of its first decision; None while that is not known.
+    cards: of its first decision; None while unknown.
     """
 
     annotations: Mapping[str, str]
@@ -67,7 +67,7 @@ _OnCards: TypeAlias = Annotated[dict[str, _OneOrMore], msgspec.Meta(min_length=1
 
 
 class _Pod(msgspec.Struct, rename="camel"):
-    """requests: None in a file of version 1. units: as in `FirstCards`, with `unit_mib`; None while not known."""
+    """A pod in the file. requests: None in version 1. units: as in `FirstCards`, with `unit_mib`; None if unknown."""
 
     annotations: dict[str, str]
     requests: PodRequests | None = None
@@ -75,7 +75,7 @@ class _Pod(msgspec.Struct, rename="camel"):
     units: dict[str, _OnCards] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError, which counts as a document that cannot be read."""
+        """Raises ValueError, which marks the document as unreadable."""
         if self.units is not None and not self.unit_mib:
             raise ValueError("expected `unitMiB` with `units`")
 
@@ -97,10 +97,10 @@ class _DocumentOne(msgspec.Struct):
 
 
 class Journal:
-    """problem: why the file on disk was not used; "" when it was, or when there was none."""
+    """Journal of one node. problem: why the file on disk was not used; "" if it was used or did not exist."""
 
     def __init__(self, directory: Path) -> None:
-        """Read what is there. Raises OSError when `directory` cannot be made."""
+        """Read the file. Raises OSError if `directory` cannot be created."""
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = directory / FILE
         self._pods, self.problem = _load(self._path)
@@ -109,10 +109,10 @@ class Journal:
     def first(
         self, uid: str, annotations: Mapping[str, str], requests: PodRequests = _NOTHING, *, readable: bool = True
     ) -> First:
-        """The pod as it was when it was first seen with a readable allocation; remembers it if this is then.
+        """Return the pod as first seen with a readable allocation; record it if that is now.
 
-        readable: whether the allocation says which cards the pod is on; one that does not may still be corrected.
-        `save` has to be called before anything is done by it.
+        readable: whether the allocation tells which cards the pod is on; otherwise it may still be corrected. Call
+        `save` before acting on the result.
         """
         now = {key: annotations[key] for key in _KEYS if key in annotations}
         known = self._pods.get(uid)
@@ -122,7 +122,7 @@ class Journal:
                 self._unsaved = True
             return First(annotations, requests=requests)
         if known.requests is None:
-            # Version 1 knew neither: what is said now counts as said at first.
+            # Version 1 recorded neither: today's values count as the first ones.
             known.requests = requests
             known.annotations |= {key: now[key] for key in (names.UNIT_MIB,) if key in now}
             self._unsaved = True
@@ -130,7 +130,7 @@ class Journal:
         return First({**others, **known.annotations}, _changed(known, now, requests), known.requests, known.cards())
 
     def decide(self, uid: str, cards: FirstCards) -> None:
-        """Keep these cards as the pod's, unless it has others already. The pod has been seen with an allocation."""
+        """Record these cards as the pod's, unless it already has cards. The pod has been seen with an allocation."""
         known = self._pods.get(uid)
         if known is not None and known.units is None:
             known.unit_mib = cards.unit_mib
@@ -145,7 +145,7 @@ class Journal:
             self._unsaved = True
 
     def keep(self, uids: Collection[str]) -> None:
-        """Forget every pod but these. Raises OSError as `save` does."""
+        """Drop every pod except these. Raises OSError, as `save` does."""
         gone = self._pods.keys() - set(uids)
         for uid in gone:
             del self._pods[uid]
@@ -153,7 +153,7 @@ class Journal:
         self.save()
 
     def save(self) -> None:
-        """Write what has changed since the last time, if anything has. Raises OSError; the next call tries again."""
+        """Write pending changes, if any. Raises OSError; the next call retries."""
         if not self._unsaved:
             return
         replace_file(self._path, msgspec.json.encode(_Document(_VERSION, self._pods)))

@@ -1,4 +1,4 @@
-"""The pods of this node as identity, decisions and drift need them. Pure."""
+"""The pods of this node as identification, decisions and drift detection need them. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from config.protocol.container_formula import ContainerKind, init_kind, peak_amo
 from scheduler.kube import objects
 from scheduler.kube.port import PodKey
 
-# On a mirror pod, the API server's copy of a static pod: the UID that the kubelet has for it.
-# Source: Kubernetes, pkg/kubelet/types/pod_update.go (ConfigMirrorAnnotationKey), pkg/kubelet/config/common.go.
+# On a mirror pod (the API server's copy of a static pod): the UID that the kubelet uses. Source: Kubernetes,
+# pkg/kubelet/types/pod_update.go (ConfigMirrorAnnotationKey), pkg/kubelet/config/common.go.
 MIRROR: Final = "kubernetes.io/config.mirror"
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _LONGEST_COUNT: Final = 3
@@ -21,9 +21,9 @@ _EMPTY: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class PodContainer:
-    """index: in `spec.initContainers` (INIT, SIDECAR) or `spec.containers` (APP). units: limit of gpu-mem, >= 0.
+    """A container. index: in `spec.initContainers` (INIT, SIDECAR) or `spec.containers` (APP).
 
-    percent: limit of gpu-core, over all of its cards, >= 0; 0 where it asks none.
+    units: gpu-mem limit, >= 0. percent: gpu-core limit over all its cards, >= 0; 0 if unset.
     """
 
     name: str
@@ -35,7 +35,7 @@ class PodContainer:
 
 @dataclass(frozen=True, slots=True)
 class FirstCards:
-    """The first decision of a pod, as the journal has it. units: container name -> card UUID -> units of `unit_mib`."""
+    """The first decision of a pod, as in the journal. units: container name -> card UUID -> units of `unit_mib`."""
 
     unit_mib: int
     units: Mapping[str, Mapping[str, int]]
@@ -45,15 +45,16 @@ class FirstCards:
 class NodePod:
     """A pod of this node.
 
-    containers: all of them, in the order in which the kubelet allocates: init containers first.
-    gpu_count: the text of the pod's gpu-count, "" when it has none. exclusive: no other pod may use its cards.
-    terminating: to be deleted. finished: Succeeded or Failed.
-    reported: the kubelet has told the API server of its containers, so it has admitted the pod already.
-    static: a mirror pod; a kubelet runs none that poses as one (pkg/kubelet/kubelet.go, handleMirrorPod).
+    containers: all, in the kubelet's allocation order: init containers first.
+    gpu_count: the text of the pod's gpu-count, "" if unset. exclusive: no other pod may use its cards. terminating:
+    marked for deletion. finished: Succeeded or Failed.
+    reported: the kubelet has reported its containers to the API server, so it has already admitted the pod.
+    static: a mirror pod; a kubelet does not run a pod that pretends to be one (pkg/kubelet/kubelet.go,
+    handleMirrorPod).
     scheduler: its `schedulerName`. runtime_class: its `runtimeClassName`, "" for the node's default runtime.
     host_ipc: it shares the node's IPC namespace, and so its /dev/shm.
-    first_cards: None until its first decision is known. changed: the keys of its allocation and its requests that say
-    something else now than at first; all fields have what they said at first.
+    first_cards: None until its first decision is known. changed: keys of its allocation and requests whose values
+    differ from the first ones; all fields hold the first values.
     """
 
     uid: str
@@ -81,7 +82,7 @@ class NodePod:
         return PodKey(self.namespace, self.name, self.uid)
 
     def asking(self) -> tuple[PodContainer, ...]:
-        """The containers that ask for gpu-mem."""
+        """The containers that request gpu-mem."""
         return tuple(container for container in self.containers if container.units > 0)
 
     def ask(self) -> Ask:
@@ -102,7 +103,7 @@ def read_pod(
     gpu_count: str = names.GPU_COUNT,
     gpu_core: str = names.GPU_CORE,
 ) -> NodePod:
-    """The pod as this node needs it. gpu_mem, gpu_count, gpu_core: the configured names. Raises QuantityError."""
+    """Read the pod as this node needs it. gpu_mem, gpu_count, gpu_core: the configured names. Raises QuantityError."""
     meta, spec, status = wire.metadata, wire.spec, wire.status
     annotations, labels = meta.annotations or _EMPTY, meta.labels or _EMPTY
     asked = gpu_mem, gpu_core

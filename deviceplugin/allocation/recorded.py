@@ -1,4 +1,4 @@
-"""Allocate responses as the kubelet's checkpoint has them."""
+"""Allocate responses as recorded in the kubelet's checkpoint."""
 
 from google.protobuf.message import DecodeError
 
@@ -8,7 +8,7 @@ from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2
 
 
 def recorded_answer(entry: CheckpointEntry) -> RecordedAnswer:
-    """The answer that the kubelet replays for one container. Raises CheckpointError if it is damaged."""
+    """Return the answer that the kubelet replays for one container. Raises CheckpointError if it is damaged."""
     try:
         wire = deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer())
     except DecodeError as error:
@@ -18,7 +18,7 @@ def recorded_answer(entry: CheckpointEntry) -> RecordedAnswer:
 
 
 def device_names(entry: CheckpointEntry) -> frozenset[str]:
-    """Names of our CDI devices in the entry; none in one that is damaged: its container cannot start again."""
+    """Names of our CDI devices in the entry; empty if it is damaged: its container cannot start again."""
     try:
         return recorded_answer(entry).device_names
     except CheckpointError:

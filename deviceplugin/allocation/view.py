@@ -1,4 +1,4 @@
-"""State of the node at the moment of a call: the watch's pods, the kubelet's records. Decides nothing."""
+"""State of the node when a call arrives: the watch's pods and the kubelet's records. Decides nothing."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -32,14 +32,14 @@ def kind_of(node: str) -> Kind[objects.PodObject]:
 
 @dataclass(slots=True)
 class OwnPods:
-    """By uid. `change` returns after each batch. complete: a whole list has been seen."""
+    """This node's pods, by UID. `change` returns after each batch. complete: a whole list has been received."""
 
     complete: bool = False
     _by_uid: dict[str, objects.PodObject] = field(default_factory=dict)
     _waiting: list["asyncio.Future[None]"] = field(default_factory=list)
 
     def apply(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
-        """Take a batch of the watch."""
+        """Apply a batch of watch events."""
         for event in batch:
             match event:
                 case Changed(pod):
@@ -53,7 +53,7 @@ class OwnPods:
         self.wake()
 
     def wake(self) -> None:
-        """Let `change` return: something else has changed."""
+        """Make `change` return because something else has changed."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if not one.done():
@@ -66,17 +66,17 @@ class OwnPods:
         return len(self._by_uid)
 
     def get(self, uid: str) -> objects.PodObject | None:
-        """The pod with this uid."""
+        """Return the pod with this UID."""
         return self._by_uid.get(uid)
 
     async def change(self) -> None:
-        """Return after the next batch, or `wake`."""
+        """Return after the next batch or call of `wake`."""
         one: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(one)
         await one
 
 
-# At 100 questions a second, enough for several hundred pods that wait at the same time.
+# At 100 queries a second, enough for several hundred pods that wait at the same time.
 _ANSWERS_WITHIN_S: Final = 5.0
 _REMEMBERED: Final = 1024
 log = structlog.get_logger()
@@ -84,9 +84,9 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class NodeRecords:
-    """checkpoint: the kubelet's file. changed: called once for each pod whose allocation has changed since the first.
+    """The node's records. checkpoint: the kubelet's file. changed: called once per pod whose allocation has changed.
 
-    cards: of this node, as announced now; none before the first announcement. unit_mib: the node's unit.
+    cards: this node's, as announced now; empty before the first announcement. unit_mib: the node's unit.
     Owned by the event loop; files are read in a thread.
     """
 
@@ -102,19 +102,19 @@ class NodeRecords:
     _reported: LRUCache[str, None] = field(default_factory=lambda: LRUCache(_REMEMBERED))
 
     async def snapshot(self) -> NodeState:
-        """Pods and records, without what the kubelet shows of each pod. Raises CheckpointError."""
+        """Return pods and records, without the kubelet's answers about each pod. Raises CheckpointError."""
         entries = await asyncio.to_thread(self._entries)
         return NodeState(self.resources.gpu_mem, self.asking(), entries)
 
     async def confirmed(self, view: NodeState, uids: Collection[str]) -> NodeState:
-        """The view with what the kubelet shows of these pods, as far as they are known here. Raises KubeletSilent."""
+        """Return the view with the kubelet's answers about the known pods among these. Raises KubeletSilent."""
         wanted = [pod for pod in view.pods if pod.uid in uids]
         shown = await asyncio.gather(*(self._shown(pod) for pod in wanted))
         return replace(view, shown={pod.uid: one for pod, one in zip(wanted, shown, strict=True)})
 
     def asking(self) -> list[NodePod]:
-        """The pods that ask for GPU memory, each with the first allocation that was seen of it."""
-        # Read at every call of the kubelet; hardly any pod has changed since the last one.
+        """Return the pods that request GPU memory, each with the first allocation seen on it."""
+        # Runs at every call of the kubelet; hardly any pod has changed since the last one.
         known, cards = self._read, self.cards()
         self._read = {
             wire.metadata.uid: seen
@@ -126,7 +126,7 @@ class NodeRecords:
         return [seen.pod for seen in self._read.values() if seen.pod is not None]
 
     def _pod(self, wire: objects.PodObject, cards: Sequence[Card]) -> "_Read":
-        """The pod read again; `pod` is None if it requests no GPU memory or cannot be read."""
+        """Read the pod again; `pod` is None if it requests no GPU memory or cannot be read."""
         try:
             resources = self.resources
             pod = read_pod(wire, gpu_mem=resources.gpu_mem, gpu_count=resources.gpu_count, gpu_core=resources.gpu_core)
@@ -143,7 +143,7 @@ class NodeRecords:
         return _Read(wire, cards, pod)
 
     def _as_at_first(self, pod: NodePod, cards: Sequence[Card]) -> NodePod:
-        """The pod with its first allocation, requests and cards; cards are decided now if they were not."""
+        """Return the pod with its first allocation, requests and cards; decides the cards now if undecided."""
         readable = booked_cards.read(pod.annotations, pod.ask()).decided
         requests = PodRequests(pod.gpu_count, pod.exclusive)
         first = self.journal.first(pod.uid, pod.annotations, requests, readable=readable)
@@ -165,7 +165,7 @@ class NodeRecords:
         return pod
 
     def _kept(self, pod: NodePod, kept: FirstCards | None) -> FirstCards | None:
-        """The cards that the journal has; None if they are not all of the pod's: another program wrote that."""
+        """Return the journal's cards; None if they are not all the pod's: another program wrote that."""
         lacking = sorted({container.name for container in pod.asking()} - kept.units.keys()) if kept else []
         if not lacking:
             return kept
@@ -195,7 +195,7 @@ class NodeRecords:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """pod: as it was read with these cards; None for one of no interest."""
+    """A pod as read with these cards. pod: None if it is irrelevant."""
 
     wire: objects.PodObject
     cards: Sequence[Card]
@@ -203,5 +203,5 @@ class _Read:
 
     @property
     def final(self) -> bool:
-        """Whether it reads the same with other cards."""
+        """Whether it reads the same with any other cards."""
         return self.pod is None or self.pod.first_cards is not None

@@ -1,7 +1,7 @@
 """Additions to a container: the containerEdits of the Container Device Interface, combined from parts. Pure.
 
-The cards, the environment, and later each isolation mechanism make one `Edits` each; `combined` puts them together.
-Source: SPEC.md of cncf-tags/container-device-interface, version 1.1.0.
+The cards, the environment and each isolation mechanism contribute one `Edits` each; `combined` merges them. Source:
+SPEC.md of cncf-tags/container-device-interface, version 1.1.0.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,9 +20,9 @@ _ENV: Final = "env"
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """env: variable -> value. lists: `deviceNodes`, `mounts`, `hooks` and every other list, by its name there.
+    """Edits by kind. env: variable -> value. lists: `deviceNodes`, `mounts`, `hooks` and every other list, by CDI name.
 
-    objects: what is no list (`intelRdt`). version: of the specification that these need.
+    objects: entries that are not lists (`intelRdt`). version: of the specification that these edits need.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Edits:
 
 
 def combined(parts: Iterable[Edits]) -> Edits:
-    """All parts in order: a later value of a variable or object replaces an earlier one, equal list items are one."""
+    """Merge all parts in order: a later value of a variable or object replaces an earlier one; equal items merge."""
     env: dict[str, str] = {}
     lists: dict[str, dict[bytes, object]] = {}
     objects: dict[str, object] = {}
@@ -55,7 +55,7 @@ def combined(parts: Iterable[Edits]) -> Edits:
 
 
 def from_wire(wire: Json, version: tuple[int, int, int]) -> Edits:
-    """The `containerEdits` of a spec of that version; a variable without "=" is left out."""
+    """Read the `containerEdits` of a spec of that version; a variable without "=" is left out."""
     env = wire.get(_ENV)
     variables = [str(item).partition("=") for item in env] if isinstance(env, list) else []
     others = {name: value for name, value in wire.items() if name != _ENV}
@@ -68,19 +68,19 @@ def from_wire(wire: Json, version: tuple[int, int, int]) -> Edits:
 
 
 def device_nodes(paths: Iterable[str]) -> Edits:
-    """Edits with these device nodes of the host, under the same path."""
+    """Return edits that add these device nodes of the host, under the same path."""
     return Edits(lists={"deviceNodes": [{"path": path} for path in paths]})
 
 
 def read_only_mount(host_path: str, container_path: str) -> Edits:
-    """A file or directory of the host."""
+    """Return edits that mount a file or directory of the host read-only."""
     options = ["ro", "nosuid", "nodev", "noexec", "bind"]
     return Edits(lists={"mounts": [{"hostPath": host_path, "containerPath": container_path, "options": options}]})
 
 
 @dataclass(frozen=True, slots=True)
 class BindMount:
-    """A path of the host in the container. What is in it may be executed: a library has to be mapped."""
+    """A path of the host in the container. Files in it may be executed: a library has to be mapped."""
 
     host_path: str
     container_path: str
@@ -94,7 +94,7 @@ class BindMount:
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """env: variable -> value. device_nodes: under the same path as on the host. hooks: as the specification has them.
+    """Additions to a container. env: variable -> value. device_nodes: same path as on the host. hooks: as in CDI.
 
     Without CDI there are no hooks.
     """

@@ -1,8 +1,8 @@
-"""Device nodes of the host, as far as this container sees them.
+"""Device nodes of the host that are visible to this container.
 
-The host's `/dev` is mounted, read-only and elsewhere than at `/dev`: the runtime has made the container's own when the
-container started. A driver in a container has its nodes below a root of its own; they are seen where that is mounted
-under the same path. A path in a directory that is not seen is neither there nor lacking.
+The host's `/dev` is mounted read-only at another path than `/dev`, which holds the container's own nodes from its
+start. A driver container has its nodes below a root of its own; they are visible if that root is mounted under the same
+path. A path in an invisible directory counts neither as present nor as missing.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ CONTROL: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset
 
 
 class HostNodes:
-    """Every method blocks for as long as the disk takes, which is memory for device nodes."""
+    """Lookups of device nodes. Every method blocks on the file system, which is memory for device nodes."""
 
     def __init__(self, dev: Path, roots: Iterable[str] = (DRIVER_CONTAINER,)) -> None:
         """dev: where the host's `/dev` is mounted, or would be. roots: of drivers, on the host."""
@@ -25,17 +25,17 @@ class HostNodes:
         self._roots = tuple(roots)
 
     def lacks(self, path: str) -> bool:
-        """Whether the host is known not to have a device node at this path of its own."""
+        """Return whether the host is known to lack a device node of its own at this path."""
         seen = self._seen(path)
         try:
             return seen.parent.is_dir() and not seen.is_char_device()
         except OSError:
-            return False  # It may not be looked at: that is no proof that it is missing.
+            return False  # Access denied does not prove that the node is missing.
 
     def of_cards(self, minors: Iterable[int]) -> dict[str, str]:
-        """Path in a container -> path on the host, of these cards and the control nodes.
+        """Return path in a container -> path on the host, for these cards and the control nodes.
 
-        Empty where the nodes of the cards are not seen: a container with a node that the host lacks does not start.
+        Empty if the cards' nodes are not visible: a container with a node that the host lacks does not start.
         """
         cards = [f"nvidia{minor}" for minor in minors]
         for folder in (DEV, *(f"{root}{DEV}" for root in self._roots)):
@@ -45,7 +45,7 @@ class HostNodes:
         return {}
 
     def _seen(self, path: str) -> Path:
-        """Path of the node in this container."""
+        """Return the path of the node in this container."""
         return self._dev / path.removeprefix(DEV) if path.startswith(DEV) else Path(path)
 
 
@@ -53,4 +53,4 @@ def _is_node(path: Path) -> bool:
     try:
         return path.is_char_device()
     except OSError:
-        return True  # It may not be looked at: that is no proof that it is missing.
+        return True  # Access denied does not prove that the node is missing.

@@ -1,4 +1,4 @@
-"""Finds the injection mode, waits until the node supports one, and reports why it does not."""
+"""Chooses the injection mode, waits until the node supports one, and reports why it does not."""
 
 import asyncio
 import contextlib
@@ -25,20 +25,20 @@ T = TypeVar("T")
 
 
 class ToolkitSilent(Exception):
-    """The call did not come back in time, or an earlier one has not yet; the message says which."""
+    """The call did not return in time, or an earlier one has not returned yet; the message says which."""
 
 
 class ToolkitThread:
-    """One call at a time: while one hangs, further calls fail."""
+    """Runs one call at a time: while one hangs, further calls fail."""
 
     def __init__(self) -> None:
         self._last: asyncio.Future[Any] | None = None
 
     async def call(self, function: Callable[[], T], *, timeout_s: float) -> T:
-        """The function's result, or what it raises; ToolkitSilent."""
+        """Return the function's result or raise its exception. Raises ToolkitSilent."""
         if self._last is not None and not self._last.done():
             raise ToolkitSilent("an earlier call still hangs")
-        # Before the wait: a caller that is cancelled in it leaves the thread running.
+        # Before the wait: a caller that is cancelled during it leaves the thread running.
         answer = daemon_thread.call(function, "toolkit")
         self._last = answer
         done, _ = await asyncio.wait({answer}, timeout=timeout_s)
@@ -47,11 +47,11 @@ class ToolkitThread:
         return answer.result()
 
 
-# More than nvidia-ctk is given (nvidia_edits).
+# Longer than the timeout of nvidia-ctk (nvidia_edits).
 _PREPARED_WITHIN_S: Final = 120.0
-# The toolkit may be installed, or its specs rewritten after a change of driver, at any time.
+# The toolkit may be installed at any time, or its specs rewritten after a change of driver.
 _AGAIN_S: Final = 15.0
-# Longer than a spec takes to be removed and written again.
+# Longer than it takes to remove a spec and write it again.
 _SETTLED_S: Final = 5.0
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 log = structlog.get_logger()
@@ -71,7 +71,7 @@ class Preparable(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Look again. Blocks. Raises OSError."""
+        """Read the specs again. Blocks. Raises OSError."""
         ...
 
 
@@ -80,7 +80,7 @@ _THROUGH: Final[Mapping[Mode, str]] = {"cdi": "CDI", "environment": "the environ
 
 @dataclass(frozen=True, slots=True)
 class InjectionListeners:
-    """Called with the note of an Event: not_ready, when no card can be injected; switched, when another mode holds.
+    """Callbacks. not_ready, switched: called with an Event's note if no card can be injected, or if the mode changed.
 
     changed: called when an attribute of the mode has changed.
     """
@@ -91,11 +91,11 @@ class InjectionListeners:
 
 
 class InjectionMode:
-    """Owned by the event loop; specs are read in a thread.
+    """Injection mode of the node. Owned by the event loop; specs are read in a thread.
 
-    chosen: None until the mode is. problem: why containers get no card at all; "" while they get some. withheld: the
-    same, once it is known for certain. uncovered: UUID -> why containers cannot get that card, while they get others.
-    nvidia_runtime: it runs this very container. volume_mounts: containers ask that runtime for cards by mounts.
+    chosen: None until a mode is chosen. problem: why containers get no card at all; "" while they get some. withheld:
+    the same, once certain. uncovered: UUID -> why containers cannot get that card, while they get others.
+    nvidia_runtime: it runs this container. volume_mounts: containers request cards from that runtime by mounts.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class InjectionMode:
         again_s: float = _AGAIN_S,
         mountinfo: Path = _MOUNTINFO,
     ) -> None:
-        """real: whether the cards are. again_s: between two looks. last: the mode that was chosen last, "" for none."""
+        """real: whether the cards are. again_s: seconds between two checks. last: previous run's mode, or ""."""
         self._configured: ConfiguredMode = configured
         self._edits, self._listeners, self._real, self._again_s = edits, listeners, real, again_s
         self._last: Mode | None = "cdi" if last == "cdi" else "environment" if last == "environment" else None
@@ -121,11 +121,11 @@ class InjectionMode:
         self.nvidia_runtime, self.volume_mounts = brings_nvml(mounted), takes_volume_mounts(mounted)
 
     def cards_changed(self) -> None:
-        """Look again soon."""
+        """Check again soon."""
         self._changed.set()
 
     async def mode(self, runtime_version: Callable[[], str]) -> Mode:
-        """The configured mode, or the one that the node supports; waits until it supports one."""
+        """Return the configured mode, or a supported one; wait until the node supports one."""
         while True:
             await self._prepare()
             try:
@@ -138,16 +138,17 @@ class InjectionMode:
                 return mode
 
     async def follow(self, runtime_version: Callable[[], str], idle: Callable[[], bool]) -> None:
-        """Check the CDI specs forever: when the cards change, and every `again_s`.
+        """Check the CDI specs forever: when the cards change, and every `again_s` seconds.
 
-        idle: no container of the node has a card, nor is about to get one. Then CDI replaces the environment, where
-        the specs have come too late for the first choice.
+        idle: whether no container of the node has a card or is about to get one. CDI then replaces the environment mode
+        if the specs appeared too late for the first choice.
         """
         while True:
             await self._soon()
             await self._prepare()
             if self._lost_cards():
-                # The spec may just be being written. The kubelet fails pods that it admits while devices are withheld.
+                # The spec may be in the middle of a rewrite. The kubelet fails pods that it admits while devices are
+                # withheld.
                 await asyncio.sleep(min(_SETTLED_S, self._again_s))
                 await self._prepare()
             with contextlib.suppress(NoInjectionMode):
@@ -160,12 +161,12 @@ class InjectionMode:
         return (self.problem,) if self.problem else tuple(self.uncovered.values())
 
     def _lost_cards(self) -> bool:
-        """Whether the CDI specs no longer bring in a card that they did."""
+        """Return whether the CDI specs no longer inject a card that they did inject."""
         lost = self._edits.coverage.uncovered.keys() - self.uncovered.keys()
         return self.chosen == "cdi" and not self.problem and bool(lost)
 
     def _supported(self, runtime_version: str) -> Mode:
-        """Raises NoInjectionMode."""
+        """Return the supported mode. Raises NoInjectionMode."""
         last = self.chosen or self._last
         if self._configured == "auto" and last and not self._edits.known:
             return last
@@ -214,7 +215,7 @@ class InjectionMode:
                 await self._changed.wait()
 
     def _show(self, problem: str, uncovered: Mapping[str, str]) -> None:
-        # A driver that does not answer says nothing of the specs: with the cards of before, the mode of before holds.
+        # A silent driver says nothing about the specs: with the previous cards, the previous mode holds.
         withheld = problem if self.chosen is None or self._edits.known else ""
         before, now = (self.problem, self.withheld, self.uncovered), (problem, withheld, uncovered)
         if now == before:

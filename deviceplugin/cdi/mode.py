@@ -1,8 +1,8 @@
 """The injection mode of this node, chosen by what the node supports. Pure.
 
-`auto` takes CDI if NVIDIA's specs cover every card, otherwise the environment if the NVIDIA runtime reads it, otherwise
-CDI for the cards that are covered, otherwise no mode: a container without driver libraries would start, and find no
-CUDA. A node whose containers got their cards through CDI keeps that: its specs may come late after a reboot.
+`auto` tries, in this order: CDI if NVIDIA's specs cover every card; the environment if the NVIDIA runtime reads it; CDI
+for the covered cards; no mode. Without driver libraries, a container would start but find no CUDA. A node whose
+containers got their cards through CDI keeps CDI: its specs may appear late after a reboot.
 """
 
 import re
@@ -17,13 +17,13 @@ Mode: TypeAlias = Literal["cdi", "environment"]
 _CONTAINERD: Final = re.compile(r"containerd://v?(\d{1,4})\.")
 _UNKNOWN: Final = "://Unknown"  # source: pkg/kubelet/nodestatus/setters.go, VersionInfo
 _CRI_O: Final = "cri-o://"
-# The first major version that reads CDI documents without being told to. Source: containerd 2.0's release notes;
-# 1.7 has the code behind `enable_cdi`, which is off there, so it counts only where somebody says `mode: cdi`.
+# The first major version that reads CDI specs by default. Source: containerd 2.0's release notes; 1.7 has the code
+# behind `enable_cdi`, which is off there, so it counts only with an explicit `mode: cdi`.
 _CONTAINERD_WITH_CDI: Final = 2
 _MOUNT_POINT: Final = 4
 _NVML: Final = "libnvidia-ml.so"
 _REQUESTS: Final = "nvidia-container-devices"
-# Where a container mounts /dev/null for each card that it wants. Source: the toolkit's internal/config/image.
+# Where a container mounts /dev/null for each card that it requests. Source: the toolkit's internal/config/image.
 VOLUME_MOUNTS: Final = f"/var/run/{_REQUESTS}"
 
 
@@ -33,10 +33,10 @@ class NoInjectionMode(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How far NVIDIA's CDI specs bring the cards of the node into containers.
+    """Coverage of the node's cards by NVIDIA's CDI specs.
 
-    lacking: why not every card, "" where they bring in all. uncovered: UUID -> why not that card. some: they bring in
-    at least one, or no card is shared.
+    lacking: why some card is not covered; "" if all are. uncovered: UUID -> why the card is not covered. some: the
+    specs cover at least one card, or no card is shared.
     """
 
     lacking: str = ""
@@ -45,7 +45,7 @@ class Coverage:
 
     @classmethod
     def of(cls, cards: int, uncovered: Mapping[str, str], lacking: str) -> "Coverage":
-        """Coverage of so many cards."""
+        """Return the coverage, for this number of cards."""
         return cls(lacking, uncovered, len(uncovered) < cards or not cards)
 
 
@@ -54,8 +54,8 @@ class InjectionSupport:
     """Injection modes that the node supports.
 
     runtime_version: the node's `nodeInfo.containerRuntimeVersion`. lacking, some: as in `Coverage`. nvidia_runtime: it
-    has brought NVML into the plugin's own container. real: False for simulated cards, which need no NVIDIA components.
-    last: the mode that was chosen before, None where none is known.
+    has mounted NVML into the plugin's own container. real: False for simulated cards, which need no NVIDIA components.
+    last: the previously chosen mode, None if unknown.
     """
 
     runtime_version: str
@@ -67,7 +67,7 @@ class InjectionSupport:
 
 
 def mode_of(configured: ConfiguredMode, support: InjectionSupport) -> Mode:
-    """The configured mode, or the one that the node supports. Raises NoInjectionMode."""
+    """Return the configured mode, or the one that the node supports. Raises NoInjectionMode."""
     if configured != "auto":
         return configured
     readable = reads_cdi(support.runtime_version)
@@ -85,9 +85,9 @@ def mode_of(configured: ConfiguredMode, support: InjectionSupport) -> Mode:
 
 
 def reads_cdi(runtime_version: str) -> bool | None:
-    """Whether it reads CDI specs without being told to.
+    """Return whether the runtime reads CDI specs by default.
 
-    None: the kubelet does not know the version, as while containerd restarts (`containerd://Unknown`).
+    None if the kubelet does not know the version, for example while containerd restarts (`containerd://Unknown`).
     """
     if runtime_version.startswith(_CRI_O):
         return True
@@ -98,7 +98,7 @@ def reads_cdi(runtime_version: str) -> bool | None:
 
 
 def _of_before(support: InjectionSupport) -> Mode:
-    """The mode of before, which was chosen by a version that was known."""
+    """Return the previous mode, which was chosen when the version was known."""
     if support.last is not None:
         return support.last
     message = (
@@ -108,17 +108,17 @@ def _of_before(support: InjectionSupport) -> Mode:
 
 
 def brings_nvml(mountinfo: str) -> bool:
-    """Whether a runtime has mounted NVML into the container of this /proc/self/mountinfo: what the NVIDIA runtime does.
+    """Return whether a runtime has mounted NVML into the container of this /proc/self/mountinfo, as NVIDIA's does.
 
-    A mounted host folder that contains the library does not count. Source of the form: proc_pid_mountinfo(5).
+    A mounted host folder that contains the library does not count. Source of the format: proc_pid_mountinfo(5).
     """
     return any(point.rpartition("/")[2].startswith(_NVML) for point in _mount_points(mountinfo))
 
 
 def takes_volume_mounts(mountinfo: str) -> bool:
-    """Whether the container of this /proc/self/mountinfo asks for all cards by a mount in VOLUME_MOUNTS.
+    """Return whether the container of this /proc/self/mountinfo requests all cards by a mount in VOLUME_MOUNTS.
 
-    That is so with `devicePlugin.driverAccess=volume-mounts`, where the NVIDIA runtime ignores the variable.
+    True with `devicePlugin.driverAccess=volume-mounts`, where the NVIDIA runtime ignores the variable.
     """
     return any(point.endswith(f"/{_REQUESTS}/all") for point in _mount_points(mountinfo))
 

@@ -1,4 +1,4 @@
-"""CDI edits: of real cards from NVIDIA's own CDI specs alone, of simulated cards a small read-only file each."""
+"""CDI edits: for real cards from NVIDIA's own CDI specs alone; for simulated cards one small read-only file each."""
 
 import threading
 import time
@@ -25,9 +25,9 @@ _TAKES_AT_MOST_S: Final = 60.0
 
 
 class NvidiaEdits:
-    """`allocation.allocators.EditsSource`. Every method blocks for as long as the disk takes: for a thread.
+    """`allocation.allocators.EditsSource`. Every method blocks on the disk: call it in a thread.
 
-    coverage: of the cards that are shared, at the last `prepare`. known: the driver has named its cards.
+    coverage: of the shared cards, at the last `prepare`. known: the driver has named its cards.
     problems: CDI specs that cannot be read.
     """
 
@@ -41,9 +41,9 @@ class NvidiaEdits:
         *,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """cards: as the driver names them now, without those that are lost: a lost card's minor is another's by now.
+        """cards: as the driver names them now, without lost cards: a lost card's minor may now be another card's.
 
-        generated: where `ctk` writes a spec, if there is none.
+        generated: where `ctk` writes a spec if none exists.
         """
         self._cards, self._nodes = cards, nodes
         self._tree, self._spec_dirs = NvidiaSpecTree((generated.parent, *spec_dirs)), spec_dirs
@@ -74,7 +74,7 @@ class NvidiaEdits:
         self.coverage = Coverage.of(len(cards), uncovered, self._lacking(tuple(uncovered.values())))
 
     def edits(self, uuids: Sequence[str]) -> Edits:
-        """Edits for these cards alone. Raises CdiError."""
+        """Return the edits for exactly these cards. Raises CdiError."""
         found = self._cards()
         by_uuid = {card.uuid: card for card in found.cards}
         unknown = [uuid for uuid in uuids if uuid not in by_uuid]
@@ -84,7 +84,7 @@ class NvidiaEdits:
         return nvidia_spec.real_cards(wanted, specs, driver=found.driver, lacks=self._nodes.lacks)
 
     def device_nodes(self, uuids: Sequence[str]) -> dict[str, str]:
-        """Device nodes of these cards, see `HostNodes.of_cards`; empty where one of them has none."""
+        """Return the device nodes of these cards, see `HostNodes.of_cards`; empty if one of them has none."""
         minors = {card.uuid: card.minor for card in self._cards().cards}
         known = [minor for uuid in uuids if (minor := minors.get(uuid)) is not None]
         return self._nodes.of_cards(known) if len(known) == len(uuids) else {}
@@ -95,7 +95,7 @@ class NvidiaEdits:
         return nvidia_spec.uncovered(cards, specs, driver=driver, lacks=self._nodes.lacks)
 
     def _lacking(self, reasons: Sequence[str]) -> str:
-        """The reason of the first card, and what else is known; "" without any."""
+        """Return the reason for the first card and any other known problem; "" if none."""
         if not reasons:
             return ""
         others = f"nor can {len(reasons) - 1} more" if len(reasons) > 1 else ""
@@ -103,7 +103,7 @@ class NvidiaEdits:
         return "; ".join(filter(None, (reasons[0], *also)))
 
     def _generate(self) -> str:
-        """Why no spec could be generated; "" when one was."""
+        """Generate a spec. Return why that failed; "" if it succeeded."""
         try:
             self._generated.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -111,7 +111,7 @@ class NvidiaEdits:
         return generate_nvidia(self._generated, timeout_s=_TAKES_AT_MOST_S, ctk=self._ctk)
 
     def _specs(self) -> NvidiaSpecs:
-        # `prepare` and `edits` are in threads of their own.
+        # `prepare` and `edits` run in separate threads.
         with self._reading:
             found = self._tree.read()
         self.problems = found.problems
@@ -126,7 +126,7 @@ class SimulatedEdits:
     problems: tuple[str, ...] = ()
 
     def __init__(self, directory: Path, cards: Callable[[], Sequence[Card]]) -> None:
-        """directory: of the files, one for each card. cards: as announced now."""
+        """directory: of the files, one per card. cards: as announced now."""
         self._directory = directory
         self._cards = cards
         self._writing = Lock()
@@ -135,18 +135,18 @@ class SimulatedEdits:
         """Nothing to do."""
 
     def edits(self, uuids: Sequence[str]) -> Edits:
-        """Edits for these cards alone. Raises CdiError; OSError when a file cannot be written."""
+        """Return the edits for exactly these cards. Raises CdiError; OSError if a file cannot be written."""
         by_uuid = {card.uuid: card for card in self._cards()}
         return combined(spec.simulated_card(uuid, str(self._described(uuid, by_uuid.get(uuid)))) for uuid in uuids)
 
     def device_nodes(self, _: Sequence[str]) -> dict[str, str]:
-        """None: there is no device."""
+        """Return nothing: simulated cards have no device nodes."""
         return {}
 
     def _described(self, uuid: str, card: Card | None) -> Path:
         if card is None:
             raise CdiError(f"there is no simulated card {uuid}")
-        # A UUID of a cluster file is whatever somebody wrote there.
+        # A UUID of a cluster file is arbitrary text.
         if "/" in uuid or "\0" in uuid or uuid.startswith("."):
             raise CdiError(f"simulated card {uuid!r} cannot be a file: expected a UUID with no slash, and no dot first")
         path = self._directory / uuid

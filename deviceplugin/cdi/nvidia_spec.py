@@ -1,14 +1,14 @@
-"""NVIDIA's own CDI specs: what the toolkit says that a container needs for a card. Pure.
+"""NVIDIA's own CDI specs: what a container needs for a card, according to the toolkit. Pure.
 
-A card is taken by its UUID: the device of that name. Where a spec does not name the card, as the management spec whose
-only device is `all`, single device nodes are taken from its devices: the node with the minor that the driver names for
-the card now, and the control nodes. They are taken as they stand: with a driver in a container, they are elsewhere on
-the host. Other edits of a device with another name are never taken, whatever its nodes are: indexes and minors may
-belong to another card after a reboot or the loss of a card. Only the numbers of a node are left out: the runtime then
-takes them from the node on the host when the container starts, and nvidia-uvm may get another major at each boot.
+A card is looked up by its UUID, which is the device's name. If a spec does not name the card (the management spec's
+only device is `all`), single device nodes are taken from its devices: the node with the card's current minor, and the
+control nodes. They are taken unchanged: with a driver in a container, they are elsewhere on the host. Other edits of a
+device with another name are never taken, whatever its nodes are: indexes and minors may belong to another card after a
+reboot or the loss of a card. Only the numbers of a node are dropped: the runtime then reads them from the host's node
+when the container starts. nvidia-uvm may get another major at each boot.
 
-A spec without the driver library, without a control node, or with a node that the host does not have is not used: its
-containers would not start, or cuInit would fail in them. Another spec may do, whatever its priority.
+A spec is not used if it lacks the driver library or a control node, or has a node that the host lacks: its containers
+would not start, or cuInit would fail in them. Another spec is used instead, whatever its priority.
 
 Source: NVIDIA Container Toolkit, `nvidia-ctk cdi generate` (device names are indexes, UUIDs, or `all`).
 """
@@ -25,15 +25,15 @@ from deviceplugin.cdi.edits import Edits, combined, from_wire
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.driver.cards import DriverCard
 
-# The toolkit's own; that of NVIDIA's device plugin; that which the NVIDIA runtime makes; that which the GPU Operator
-# has written for its own containers, whose only device is `all`.
+# Of the toolkit; of NVIDIA's device plugin; of the NVIDIA runtime; and the one that the GPU Operator creates for its
+# own containers, whose only device is `all`.
 KINDS: Final = (
     "nvidia.com/gpu",
     "k8s.device-plugin.nvidia.com/gpu",
     "runtime.nvidia.com/gpu",
     "management.nvidia.com/gpu",
 )
-# Text without it is of none of these kinds, and costs no parsing.
+# Text without it is not one of these kinds; skipping it saves the parsing.
 MARK: Final = b"nvidia.com/gpu"
 # The first is a service of the toolkit since 1.18, which writes the same file (deployments/systemd of its source).
 GENERATE: Final = (
@@ -44,7 +44,7 @@ _MOST_REASONS: Final = 5
 _NODES: Final = "deviceNodes"
 _GROUPS: Final = "additionalGids"
 _MOUNTS: Final = "mounts"
-# Without the first two, cuInit answers 100 (no device) or 999 (unknown).
+# Without the first two, cuInit returns 100 (no device) or 999 (unknown).
 _NEEDED_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 _CONTROL_NODES: Final = (*_NEEDED_NODES, "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 _NUMBERS: Final = ("major", "minor")
@@ -56,7 +56,7 @@ _DRIVER_VERSION: Final = re.compile(r"\d{3,4}\.\d{1,4}(?:\.\d{1,4})?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class NvidiaDevice:
-    """minors: of the card nodes (/dev/nvidia<minor>) that its own edits bring in."""
+    """A device of a spec. minors: of the card nodes (/dev/nvidia<minor>) that its own edits inject."""
 
     name: str
     minors: frozenset[int]
@@ -65,7 +65,7 @@ class NvidiaDevice:
 
 @dataclass(frozen=True, slots=True)
 class NvidiaSpec:
-    """A spec of one of KINDS. edits: those that every device of it needs. source: its file."""
+    """A spec of one of KINDS. edits: the ones that every device of it needs. source: its file."""
 
     source: str
     edits: Edits
@@ -73,7 +73,7 @@ class NvidiaSpec:
 
 
 def nvidia_spec(source: str, text: str) -> NvidiaSpec | None:
-    """The spec in `text` (JSON or YAML), None when it is of another kind. Raises CdiError when it cannot be read.
+    """Return the spec in `text` (JSON or YAML); None if it is of another kind. Raises CdiError if it cannot be read.
 
     source: the name of its file.
     """
@@ -95,7 +95,7 @@ def _nothing(_: str) -> bool:
     return False
 
 
-# Whether the host is known not to have a device node, by its path there.
+# Tells whether the host is known to lack a device node, by its path there.
 Lacks: TypeAlias = Callable[[str], bool]
 
 
@@ -108,10 +108,10 @@ class _Host:
 def real_cards(
     cards: Sequence[DriverCard], specs: Sequence[NvidiaSpec], *, driver: str = "", lacks: Lacks = _nothing
 ) -> Edits:
-    """Edits that inject these cards alone into a container, with the driver's libraries.
+    """Return edits that inject exactly these cards into a container, with the driver's libraries.
 
-    cards: as the driver names them now. specs: by priority, the highest last. driver: its version, "" where it is not
-    known. Raises CdiError with the reasons.
+    cards: as the driver names them now. specs: by priority, the highest last. driver: its version, "" if unknown.
+    Raises CdiError with the reasons.
     """
     host = _Host(driver, lacks)
     return combined(part for card in cards for part in _of_card(card, specs, host))
@@ -120,7 +120,7 @@ def real_cards(
 def uncovered(
     cards: Sequence[DriverCard], specs: Sequence[NvidiaSpec], *, driver: str = "", lacks: Lacks = _nothing
 ) -> dict[str, str]:
-    """UUID -> why the specs do not bring the card into a container; cards that they bring in are missing."""
+    """Return UUID -> why the specs do not inject the card into a container, for the cards that they do not cover."""
     reasons, host = {}, _Host(driver, lacks)
     for card in cards:
         try:
@@ -131,7 +131,7 @@ def uncovered(
 
 
 def _of_card(card: DriverCard, specs: Sequence[NvidiaSpec], host: _Host) -> list[Edits]:
-    """Edits from the best spec that names the card; otherwise from the best that does not."""
+    """Return the edits from the best spec that names the card, else from the best spec that does not."""
     reasons = []
     by_priority = list(reversed(specs))
     for take in (_named, _unnamed):
@@ -150,7 +150,10 @@ def _told(reasons: Collection[str]) -> str:
 
 
 def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
-    """The device of the card's UUID. One that was written before cards were renumbered brings in another card."""
+    """Return the edits of the device with the card's UUID; "" if there is none, or why it would inject another card.
+
+    It would if it was written before cards were renumbered.
+    """
     named = [device for device in spec.devices if device.name == card.uuid]
     if named and _minors(spec.edits) - {card.minor}:
         return f"{spec.source} brings every container another card too"
@@ -164,7 +167,7 @@ def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
 
 
 def _unnamed(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
-    """The spec's shared edits, with the card's node and the control nodes of its devices."""
+    """Return the spec's shared edits, with the card's node and its devices' control nodes; otherwise the reason."""
     if any(device.name == card.uuid for device in spec.devices):
         return ""
     if _minors(spec.edits):
@@ -175,13 +178,13 @@ def _unnamed(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
         expected = "/dev/nvidia<n>" if card.minor is None else f"/dev/nvidia{card.minor}"
         return f"{spec.source} has no device node for it; expected {expected}"
     taken = [*((device, node) for device, node in nodes if node.get("path") in _CONTROL_NODES), own[0]]
-    # Without these groups, programs of other users than root may not open nodes that are not open to all.
+    # Without these groups, programs of non-root users may be unable to open restricted nodes.
     groups = [group for device, _ in taken for group in device.edits.lists.get(_GROUPS, ())]
     return [spec.edits, combined([Edits(lists={_NODES: [node for _, node in taken], _GROUPS: groups})])]
 
 
 def _without_cuda(source: str, edits: Edits, host: _Host) -> str:
-    """Why CUDA would not start in a container with these edits; "" when it would."""
+    """Return why CUDA would not start in a container with these edits; "" if it would."""
     matches = [_LIBRARY.fullmatch(str(mount.get("containerPath", ""))) for mount in _listed(edits, _MOUNTS)]
     versions = {match.group(1) or "" for match in matches if match}
     if not versions:
@@ -193,7 +196,7 @@ def _without_cuda(source: str, edits: Edits, host: _Host) -> str:
     if gone := [path for path in map(_on_host, nodes.values()) if host.lacks(path)]:
         return f"{source} names {', '.join(gone)}, which the node does not have"
     missing = [path for path in _NEEDED_NODES if path not in nodes]
-    # A library without a driver's version is of a board whose driver may have other nodes, such as Jetson's.
+    # A library without a driver version belongs to a board whose driver may have other nodes, such as Jetson.
     if told and missing:
         return f"{source} brings in no {' and no '.join(missing)}: run nvidia-modprobe -u -c=0"
     return ""
@@ -218,13 +221,13 @@ def _minors(edits: Edits) -> set[int]:
 
 
 def _minor(node: Mapping[str, object]) -> int | None:
-    """Minor of the card that the node is of; None for every other node."""
+    """Return the minor of the node's card; None for every other node."""
     match = _CARD_NODE.fullmatch(_on_host(node))
     return int(match.group(1)) if match else None
 
 
 def _on_host(node: Mapping[str, object]) -> str:
-    """Path of the node on the host."""
+    """Return the path of the node on the host."""
     return str(node.get("hostPath") or node.get("path", ""))
 
 

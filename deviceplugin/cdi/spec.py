@@ -1,11 +1,11 @@
-"""Specs of the Container Device Interface: one per CDI device, which says what its container gets. Pure.
+"""Specs of the Container Device Interface: one per CDI device, with everything that its container gets. Pure.
 
-Allocate answers with a random device name, before anybody knows the container; the kubelet records it. When the
-container is about to start, the spec of that device is written. It holds everything itself, for a real card copied
-from NVIDIA's own specs (`nvidia_spec`): the name was fixed at Allocate and cannot bring in another device. No two
-containers ever have the same name: a runtime may still have the spec of an earlier container in its cache.
+Allocate returns a random device name before the container is known; the kubelet records it. When the container is about
+to start, the spec of that device is written. The spec is complete, and copies a real card's part from NVIDIA's own
+specs (`nvidia_spec`): the name was fixed at Allocate and cannot refer to another device. No two containers ever have
+the same name: a runtime may still cache the spec of an earlier container.
 
-Source of the forms: SPEC.md of cncf-tags/container-device-interface.
+Source of the format: SPEC.md of cncf-tags/container-device-interface.
 """
 
 import re
@@ -22,26 +22,26 @@ _HANDLE: Final = re.compile(rf"{KIND}=([0-9a-f]{{16}})", re.ASCII)
 
 
 class CdiError(Exception):
-    """A card that cannot be brought into a container, or a spec that cannot be read; the message says which."""
+    """A card cannot be injected into a container, or a spec cannot be read; the message says which."""
 
 
 def qualified(name: str) -> str:
-    """The name in an Allocate response: kind and device name, 16 hexadecimal digits."""
+    """Return the name for an Allocate response: kind and device name, 16 hexadecimal digits."""
     return f"{KIND}={name}"
 
 
 def device_names(qualified_names: Iterable[str]) -> frozenset[str]:
-    """Device names of ours among the qualified names of an Allocate response."""
+    """Return the names of our devices among the qualified names of an Allocate response."""
     return frozenset(match.group(1) for name in qualified_names if (match := _HANDLE.fullmatch(name)))
 
 
 def container_spec(name: str, parts: Iterable[Edits]) -> Json:
-    """The spec of one device, made of `parts` in order (later ones win); together they add something."""
+    """Return the spec of one device, made of `parts` in order (later ones win); together they must add something."""
     edits = combined(parts)
     version = ".".join(map(str, edits.version))
     return {"cdiVersion": version, "kind": KIND, "devices": [{"name": name, "containerEdits": edits.wire()}]}
 
 
 def simulated_card(uuid: str, host_path: str) -> Edits:
-    """A card without a device node: a read-only mount under SIMULATED_CARDS. host_path: of its description."""
+    """Return a card without a device node: a read-only mount under SIMULATED_CARDS. host_path: of its description."""
     return read_only_mount(host_path, f"{SIMULATED_CARDS}/{uuid}")

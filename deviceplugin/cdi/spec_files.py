@@ -1,6 +1,6 @@
-"""The directories of CDI specs: ours written and removed, NVIDIA's read, or generated where there is nvidia-ctk only.
+"""The directories of CDI specs: writes and removes ours, reads NVIDIA's, or generates one if there is only nvidia-ctk.
 
-Every call blocks for as long as the disk takes, `generate_nvidia` for as long as nvidia-ctk does.
+Every call blocks on the disk, and `generate_nvidia` blocks until nvidia-ctk ends.
 """
 
 import re
@@ -19,10 +19,10 @@ from deviceplugin.cdi.spec import CdiError
 from deviceplugin.files import replace_file
 
 _OURS: Final = re.compile(r"gpushare-([0-9a-f]{16})\.json", re.ASCII)
-# With the temporary files of `replace_file`.
+# Including the temporary files of `replace_file`.
 _LEFT: Final = re.compile(rf"(?:{_OURS.pattern}|\.{_OURS.pattern}\.tmp)", re.ASCII)
 _DEVICE_NAME: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
-_SUFFIXES: Final = frozenset({".json", ".yaml"})  # what container runtimes read; source: pkg/cdi/spec-dirs.go
+_SUFFIXES: Final = frozenset({".json", ".yaml"})  # read by container runtimes; source: pkg/cdi/spec-dirs.go
 _LARGEST: Final = 4_194_304
 _MOST_FILES: Final = 1024
 _LONGEST_STDERR: Final = 500
@@ -35,7 +35,7 @@ class SpecFiles:
     """One spec per CDI device, `gpushare-<device name>.json`; other files of the directory belong to other programs."""
 
     def __init__(self, directory: Path) -> None:
-        """directory: one that the container runtime reads; made when it is not there."""
+        """directory: one that the container runtime reads; created if it is missing."""
         self._directory = directory
 
     def write(self, device: str, wire: Json) -> Path:
@@ -47,14 +47,14 @@ class SpecFiles:
         return path
 
     def present(self) -> dict[str, int]:
-        """Device name -> inode of its spec. Raises OSError."""
+        """Return device name -> inode of its spec. Raises OSError."""
         if not self._directory.is_dir():
             return {}
         named = ((_OURS.fullmatch(path.name), path) for path in self._directory.iterdir())
         return {match.group(1): path.stat().st_ino for match, path in named if match}
 
     def written(self) -> dict[Path, str]:
-        """Every file of ours -> its device name, with those that were being written when the plugin ended.
+        """Return every file of ours -> its device name, including unfinished files of an earlier run.
 
         Raises OSError.
         """
@@ -64,10 +64,10 @@ class SpecFiles:
         return {path: match.group(1) or match.group(2) for match, path in named if match}
 
     def remove(self, unused: Mapping[str, int]) -> list[str]:
-        """Remove the specs of unused device names; returns the removed ones. Raises OSError.
+        """Remove the specs of unused device names. Return the removed names. Raises OSError.
 
-        unused: taken from `present` **before** asking which device names are in use. A spec that was
-        written since has another inode, and stays.
+        unused: taken from `present` **before** asking which device names are in use. A spec written since then has
+        another inode and is kept.
         """
         now = self.present()
         gone = [device for device, inode in sorted(unused.items()) if now.get(device) == inode]
@@ -83,17 +83,17 @@ class SpecFiles:
 
 @dataclass(frozen=True, slots=True)
 class NvidiaSpecs:
-    """specs: by priority, the highest last. problems: the files that could not be read, and why."""
+    """NVIDIA's specs. specs: by priority, the highest last. problems: the files that could not be read, and why."""
 
     specs: tuple[NvidiaSpec, ...]
     problems: tuple[str, ...] = ()
 
 
 class NvidiaSpecTree:
-    """NVIDIA's specs in these directories, by priority, the highest last; a directory that is missing has none.
+    """NVIDIA's specs in these directories, by priority, the highest last; a missing directory counts as empty.
 
-    A file is read when it is another one than the last time (inode, size, time of change), and parsed only if it names
-    one of NVIDIA's kinds: the directories belong to everybody who writes CDI specs. For one thread at a time.
+    A file is read only if it has changed (inode, size, modification time), and parsed only if it names one of NVIDIA's
+    kinds: other programs write CDI specs there too. Not thread-safe.
     """
 
     def __init__(self, directories: Sequence[Path]) -> None:
@@ -101,7 +101,7 @@ class NvidiaSpecTree:
         self._known: dict[Path, tuple[_Stamp, NvidiaSpec | str | None]] = {}
 
     def read(self) -> NvidiaSpecs:
-        """Read the specs as the files are now."""
+        """Read the specs from the current files."""
         known, problems = self._known, []
         self._known = {}
         for directory in self._directories:
@@ -123,9 +123,9 @@ class NvidiaSpecTree:
 
 
 def generate_nvidia(output: Path, *, timeout_s: float, ctk: str = NVIDIA_CTK) -> str:
-    """Have nvidia-ctk generate its spec of all cards, by UUID; returns why it failed, "" when it did not.
+    """Have nvidia-ctk generate its spec of all cards, by UUID. Return why it failed; "" if it succeeded.
 
-    Call where `NvidiaSpecTree` finds none. output: the file, with a suffix `.yaml` or `.json`.
+    Call it if `NvidiaSpecTree` finds no spec. output: the file, with a suffix `.yaml` or `.json`.
     """
     program = shutil.which(ctk)
     if program is None:
@@ -151,7 +151,7 @@ def _spec_paths(directory: Path) -> list[Path]:
 
 
 def _stamp(path: Path) -> _Stamp:
-    """Time, size and inode; None if they cannot be read: reading the file then says why."""
+    """Return time, size and inode; None if they cannot be read: reading the file then gives the reason."""
     try:
         now = path.stat()
     except OSError:
@@ -160,7 +160,7 @@ def _stamp(path: Path) -> _Stamp:
 
 
 def _read(path: Path) -> NvidiaSpec | str | None:
-    """The spec in the file; why it cannot be read; None for one of another vendor's kind."""
+    """Return the spec in the file; a message if it cannot be read; None if it is of another vendor's kind."""
     try:
         size = path.stat().st_size
         if size > _LARGEST:

@@ -1,4 +1,4 @@
-"""Checks of the facts about a node, in the order in which a new node fails: docs/first-gpu-node.md. Pure."""
+"""Checks of the facts about a node, in the order in which a new node usually fails: docs/first-gpu-node.md. Pure."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -57,9 +57,9 @@ _CLEAR: Final = "kubectl annotate node NODE gpushare/clear-health=UUID"
 _DENIED: Final = "the card is shared all the same; if it is new or was reset: dmesg | grep NVRM on the node"
 _REPLACED: Final = "the driver was replaced"
 _LONGEST_VERSION: Final = 64
-# Not out of use: a split card, and one that the plugin is about to try.
+# Still in use: a split card, and a card that the plugin is about to try.
 _WELL: Final = frozenset({MIG, UNTRIED})
-# What a card is out of use for -> what helps. Source of the XIDs: NVIDIA's XID catalogue.
+# Reason why a card is out of use -> remedy. Source of the XIDs: NVIDIA's XID catalog.
 _REMEDIES: Final = (
     (
         re.compile(r"xid-(119|120)"),
@@ -90,7 +90,7 @@ def examined(facts: Facts) -> Examination:
 
 
 def examined_driver(facts: Facts) -> Examination:
-    """The checks that need nothing but the driver."""
+    """Results of the checks that need only the driver."""
     return Examination(facts.node_name, tuple(check(facts) for check in (_driver, cuda, persistence)))
 
 
@@ -240,7 +240,7 @@ def _cards(facts: Facts) -> Finding:
 
 
 def _absent(facts: Facts) -> list[str]:
-    """Optional facts that the driver fails to tell, by card."""
+    """Return the optional facts that the driver fails to report, by card."""
     found = []
     for card in facts.cards:
         reading = facts.readings.get(card.uuid)

@@ -1,4 +1,4 @@
-"""Judges whether CUDA starts on the cards, and whether the driver keeps them initialised. Pure."""
+"""Evaluates whether CUDA starts on the cards, and whether the driver keeps them initialized. Pure."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ _PERSISTENCE: Final = "on the node: systemctl enable --now nvidia-persistenced, 
 
 
 def cuda(facts: Facts) -> Finding:
-    """One real cuInit for each card."""
+    """Check one real cuInit for each card."""
     if facts.simulated:
         return Finding("cuda", OK, "simulated cards need no CUDA")
     if not facts.driver:
@@ -34,7 +34,7 @@ def cuda(facts: Facts) -> Finding:
 
 
 def persistence(facts: Facts) -> Finding:
-    """Without persistence mode the driver initialises a card whenever the first program comes, for seconds."""
+    """Check persistence mode: without it, the driver spends seconds initializing a card for each first program."""
     if facts.simulated:
         return Finding("persistence", OK, "simulated cards need none")
     if not facts.readings:
@@ -51,7 +51,7 @@ def _forgets(facts: Facts, card: DriverCard) -> bool:
 
 
 def _reason(facts: Facts, card: DriverCard) -> str:
-    """Why CUDA does not start on the card, in one word; "" where it does, or where nothing is known."""
+    """Return why CUDA does not start on the card, in one word; "" if it does or this is unknown."""
     answer, reading = facts.cuda.get(card.uuid, CudaAnswer(lacking="not tried")), facts.readings.get(card.uuid)
     if answer.lacking and reading is not None and reading.fabric:
         return f"{FABRIC}{reading.fabric}"

@@ -1,4 +1,4 @@
-"""Gathers what there is to know of this node: files, driver, the plugin's status, the API server. Changes nothing."""
+"""Gathers all facts about this node: files, driver, the plugin's status, the API server. Changes nothing."""
 
 import asyncio
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ async def examine(
     status_at: str,
     mountinfo: Path = _MOUNTINFO,
 ) -> Facts:
-    """driver: closed here. status_at: host:port where the plugin of this node answers.
+    """Gather the facts. driver: closed here. status_at: host:port of this node's plugin.
 
     mountinfo: of this container.
     """
@@ -77,7 +77,7 @@ async def examine(
         status_problem=status_problem,
     )
     coverage, problems = specs
-    # Where it is asked outside the plugin's container, the plugin knows better what runs it.
+    # Outside the plugin's container, the plugin knows better which runtime runs it.
     runtime = facts.nvidia_runtime or bool(status and status.nvidia_runtime)
     found_of_specs = replace(facts, spec_problems=problems, nvidia_runtime=runtime)
     return found_of_specs if c.simulate else replace(found_of_specs, lacking=coverage.lacking, some=coverage.some)
@@ -94,7 +94,7 @@ class AskedDriver:
 
 
 async def ask_driver(driver: Driver, *, trying: bool) -> AskedDriver:
-    """Ask the driver, and try CUDA where `trying`. driver: closed here."""
+    """Query the driver, and try CUDA if `trying`. driver: closed here."""
     asked = AskedDriver()
     try:
         asked.found = await driver.cards()
@@ -103,7 +103,7 @@ async def ask_driver(driver: Driver, *, trying: bool) -> AskedDriver:
         for uuid in asked.readings if trying and driver.tries_cuda else ():
             asked.cuda[uuid] = await driver.cuda(uuid)
             if asked.cuda[uuid].code is None:
-                break  # Where one hangs, others may, each for a while; where libcuda is missing, all answer alike.
+                break  # If one hangs, others may too; if libcuda is missing, all answer alike.
     except SourceFailed as error:
         asked.problem = str(error)
     finally:
@@ -112,7 +112,7 @@ async def ask_driver(driver: Driver, *, trying: bool) -> AskedDriver:
 
 
 def _released(status: DevicePluginStatus | None) -> bool:
-    """Whether a card is released: CUDA may open every card that it finds."""
+    """Return whether a card is released: CUDA may open every card that it finds."""
     return any(
         card.reason == RELEASED or (card.reason == MIG and card.health == Health.SUSPECT)
         for card in (status.cards if status else ())
@@ -127,7 +127,7 @@ async def _status(address: str) -> tuple[DevicePluginStatus | None, str]:
 
 
 def _specs(c: DevicePluginConfiguration, found: DriverCards) -> tuple[Coverage, tuple[str, ...]]:
-    """(how far the specs bring the cards in; the specs that cannot be read)."""
+    """Return (coverage of the cards by the specs; the specs that cannot be read)."""
     generated = Path(c.state_dir) / "cdi"
     specs = NvidiaSpecTree([generated, *(Path(directory) for directory in c.cdi_spec_dirs)]).read()
     cards = [card for card in found.cards if not card.mig]
@@ -199,7 +199,7 @@ def _amount(amounts: objects.Quantities | None, resource: str) -> int:
 
 
 def _pod(wire: objects.PodObject, c: DevicePluginConfiguration) -> PodFacts | None:
-    """None for one that requests no gpu-mem, or cannot be read."""
+    """Return the facts about the pod; None if it requests no gpu-mem or cannot be read."""
     try:
         pod = read_pod(wire, gpu_mem=c.resources.gpu_mem, gpu_count=c.resources.gpu_count)
     except QuantityError:

@@ -30,9 +30,9 @@ class PodFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """The node as the API server has it. problem: why nothing of it is known, "" when it is.
+    """The node from the API server. problem: why nothing is known about it; "" if it was read.
 
-    allocatable: of gpu-mem. announced: it has an inventory. unit_mib: of that.
+    allocatable: of gpu-mem. announced: it has an inventory. unit_mib: unit of that inventory.
     """
 
     problem: str = ""
@@ -47,12 +47,12 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """driver: its version; driver_problem: why it does not answer. cards: as it names them now.
+    """All facts. driver: its version; driver_problem: why it does not answer. cards: as it names them now.
 
     cuda: answer of cuInit by UUID, of the cards that were tried. readings: by UUID, of the cards that answer.
     lacking, some: as in `Coverage`, by NVIDIA's CDI specs. spec_problems: specs that cannot be read.
-    nvidia_runtime: it runs this very container. missing: files of the kubelet that are not there, and what for.
-    status: what the plugin says of itself; status_problem: why it does not. mode: as configured.
+    nvidia_runtime: it runs this container. missing: missing files of the kubelet, with their purpose.
+    status: the plugin's status; status_problem: why it is unavailable. mode: as configured.
     """
 
     node_name: str
@@ -75,7 +75,7 @@ class Facts:
 
 
 class Verdict(StrEnum):
-    """UNKNOWN: what the check looks at could not be looked at; an earlier finding says why."""
+    """Result of a check. UNKNOWN: the check's input was unavailable; an earlier finding says why."""
 
     OK = "ok"
     WARNING = "warning"
@@ -84,7 +84,7 @@ class Verdict(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """check: one word, as docs/first-gpu-node.md has it. remedy: "" if no action is needed."""
+    """Result and remedy. check: one word, as in docs/first-gpu-node.md. remedy: "" if no action is needed."""
 
     check: str
     verdict: Verdict
@@ -93,7 +93,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """Findings in the order in which a new node fails."""
+    """Findings in the order in which a new node usually fails."""
 
     node: str
     findings: tuple[Finding, ...]
@@ -108,11 +108,11 @@ OK, WARNING, FAILED, UNKNOWN = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verd
 
 
 def some(items: list[str]) -> str:
-    """The first few, and how many more there are."""
+    """Return the first few items and how many more there are."""
     more = f"; and {len(items) - MOST_NAMED} more" if len(items) > MOST_NAMED else ""
     return "; ".join(items[:MOST_NAMED]) + more
 
 
 def count(number: int, what: str) -> str:
-    """The number with its noun."""
+    """Return the number with its noun."""
     return f"{number} {what}{'' if number == 1 else 's'}"

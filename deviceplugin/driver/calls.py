@@ -1,4 +1,4 @@
-"""Calls to a driver's process, as values and on the wire: one JSON object a line, answers in any order."""
+"""Calls to a driver's process, as values and on the wire: one JSON object per line, answers in any order."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ LONGEST_LINE: Final = 2**20
 
 
 class WorkerDied(SourceFailed):
-    """The process that was asked has ended. killed: by SIGKILL, which the kernel sends at a limit of memory."""
+    """The queried process has ended. killed: by SIGKILL, which the kernel sends at a memory limit."""
 
     def __init__(self, message: str, *, killed: bool = False) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class Call(Generic[T]):
     answer: Any
 
     def of(self, source: object) -> T:
-        """Ask, in this thread. Raises SourceFailed."""
+        """Make the call in this thread. Raises SourceFailed."""
         method: Callable[..., T] = getattr(source, self.name)
         return method(*self.arguments)
 
@@ -80,7 +80,7 @@ def start_cuda(uuid: str) -> Call[CudaAnswer]:
 
 
 class Worker(Protocol):
-    """Port: a process that asks a driver, or a stand-in. It serves calls concurrently."""
+    """Port: a process that queries a driver, or a stand-in. It serves calls concurrently."""
 
     @property
     def pid(self) -> int:
@@ -89,19 +89,19 @@ class Worker(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether the process is still there."""
+        """Whether the process still exists."""
         ...
 
     async def ask(self, call: Call[T]) -> T:
-        """Wait for the answer, for as long as it takes. Raises SourceFailed, WorkerDied among them."""
+        """Wait for the answer without a time limit. Raises SourceFailed or its subclass WorkerDied."""
         ...
 
     def kill(self) -> None:
-        """End it at once; pending calls raise WorkerDied."""
+        """Kill the process at once; pending calls raise WorkerDied."""
         ...
 
     async def ended(self, within_s: float) -> bool:
-        """Whether it is gone, after waiting so long. A process that the kernel holds cannot be ended."""
+        """Return whether the process is gone after at most `within_s`. The kernel may hold a killed process."""
         ...
 
 
@@ -129,7 +129,7 @@ class CallAnswer(msgspec.Struct, frozen=True):
 
 
 def failure_of(error: SourceFailed) -> CallFailure:
-    """The error on the wire."""
+    """Return the error in its wire form."""
     match error:
         case CardFailed():
             return CallFailure("card-lost" if error.lost else "card", str(error))
@@ -141,7 +141,7 @@ def failure_of(error: SourceFailed) -> CallFailure:
 
 
 def error_of(failure: CallFailure) -> SourceFailed:
-    """The error that was sent."""
+    """Return the error that was sent."""
     match failure.kind:
         case "card" | "card-lost":
             return CardFailed(failure.message, lost=failure.kind == "card-lost")

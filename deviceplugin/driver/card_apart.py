@@ -1,7 +1,7 @@
-"""One card with a process of its own, because it hung or failed in the common one.
+"""One card with a process of its own, because it hung or failed in the shared one.
 
 no process --next try--> ASKED --fails for a minute, or the process ends--> no process
-                           └── answers: the common process may have it back
+                           └── answers: the shared process may query it again
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from deviceplugin.driver.processes import OpenedDriver, Processes
 
 @dataclass(slots=True)
 class CardApart:
-    """last_failure: None while it answers. failing_s: since when. next_s: when it may get a process again."""
+    """A card. last_failure: None while it answers. failing_s: since when. next_s: when it may get a new process."""
 
     processes: Processes
     last_failure: SourceFailed | None
@@ -24,7 +24,7 @@ class CardApart:
     left: bool = False
 
     async def reading(self, card: DriverCard) -> CardReading:
-        """Raises NoAnswer and CardFailed: a process of one card says nothing of the driver as a whole."""
+        """Return a reading. Raises NoAnswer or CardFailed: one card's process says nothing about the whole driver."""
         limits = self.processes.limits
         try:
             opened = await self._opened()
@@ -38,7 +38,7 @@ class CardApart:
         return reading
 
     async def leave(self) -> None:
-        """Never ask the card again. Nothing of this holds it, unless the kernel does not let the process go."""
+        """Stop querying the card for good. No process of it holds the card, unless the kernel does not end one."""
         self.left = True
         await self._end()
 
@@ -54,7 +54,7 @@ class CardApart:
                 raise self.last_failure.with_traceback(None)
             self.pause_s = min(limits.longest_s, max(limits.again_s, 2 * self.pause_s))
             self.next_s, self.failing_s = now_s + self.pause_s, now_s
-            # One for the other cards, one for the next that hangs.
+            # One for the other cards, one for the next card that hangs.
             self.opened = await self.processes.opened(spare=1)
         if self.left:
             await self._end()

@@ -1,6 +1,6 @@
 """The cards of one node as their driver describes them, and the ports of a driver. Pure.
 
-`nvml` satisfies `CardSource` with a real driver, `simulated` with the cards of a cluster file.
+`nvml` implements `CardSource` with a real driver, `simulated` with the cards of a cluster file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,23 +17,23 @@ MIG: Final = "mig"
 
 
 class SourceFailed(Exception):
-    """The driver as a whole is absent, hung or broken; the message says what was asked and what it answered."""
+    """The driver as a whole is absent, hung or broken; the message gives the call and the answer."""
 
 
 class NotOpened(SourceFailed):
     """The driver cannot be opened.
 
-    Where that lasts, only a new container may help: its library is of another driver, or came after the container, or
-    the container has lost its access to the cards.
+    If this lasts, only a new container may help: its library belongs to another driver, the library was installed after
+    the container started, or the container has lost access to the cards.
     """
 
 
 class NoAnswer(SourceFailed):
-    """One card did not answer in time, or not one question about its health, which says nothing of the card."""
+    """One card did not answer in time, or answered no question about its health; this says nothing about the card."""
 
 
 class CardFailed(SourceFailed):
-    """The driver answers for one card with an error. lost: it is one that says that the card is not there."""
+    """The driver answers for one card with an error. lost: the error means that the card is missing."""
 
     def __init__(self, message: str, *, lost: bool) -> None:
         super().__init__(message)
@@ -44,10 +44,10 @@ class CardFailed(SourceFailed):
 class DriverCard:
     """A card's facts that do not change while the driver runs.
 
-    index: as the driver counts now; another card may have it after a reboot. minor: of /dev/nvidia<minor>; None for a
-    card without a device node. memory_mib: what programs can use: total less what the driver reserves, reserved_mib.
-    links: index of another card -> kind of link, such as `NV12` or `PIX`. mig: split into instances, not shared here.
-    absent: optional facts that the driver failed to tell, each `name: why`.
+    index: current one; another card may have it after a reboot. minor: of /dev/nvidia<minor>; None for a card without a
+    device node. memory_mib: memory that programs can use, that is, the total less reserved_mib, which the driver
+    reserves. links: index of another card -> kind of link, such as `NV12` or `PIX`. mig: split into instances, not
+    shared here. absent: optional facts that the driver failed to report, each `name: why`.
     """
 
     index: int
@@ -67,8 +67,9 @@ class DriverCard:
 class DriverCards:
     """Every card that the driver names, ordered by index; UUIDs are unique.
 
-    driver: its version. unasked: known cards that were not asked, or did not answer in time; they are not in `cards`,
-    which says nothing of them. silent: a card, known or not, did not answer in time; its initialization may be slow.
+    driver: its version. unasked: known cards that were not queried or did not answer in time; they are missing from
+    `cards`, which says nothing about them. silent: a card, known or not, did not answer in time; its initialization may
+    be slow.
     """
 
     driver: str
@@ -79,7 +80,7 @@ class DriverCards:
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """The driver reported an error. uuid: "" where it did not say of which card. times: >= 1, at about one moment."""
+    """An error from the driver. uuid: "" if the card is unknown. number: XID. times: >= 1, at about one moment."""
 
     uuid: str
     number: int
@@ -100,13 +101,13 @@ class CardReading:
 
     utilisation: duty cycle, 0..100. temperature_c. power_w. remap_pending: a row remap, or page retirement, waits for
     a reset. uncorrected_ecc: volatile uncorrected errors since the driver started. recovery: what the driver advises:
-    "" nothing, else `reset`, `reboot`, `drain` or `drain-reset`. compute_mode: "" for the default, else what keeps
-    programs from sharing the card: `EXCLUSIVE_PROCESS`, `PROHIBITED`. absent: what could not be read and is optional,
-    each `name: why`. fabric: state of the NVSwitch fabric where CUDA has to wait for it: `not-started`, `in-progress`
-    or `failed`; "" where it is complete, or there is none.
+    "" nothing, else `reset`, `reboot`, `drain` or `drain-reset`. compute_mode: "" for the default, else the mode that
+    prevents sharing: `EXCLUSIVE_PROCESS`, `PROHIBITED`. absent: optional values that could not be read, each `name:
+    why`. fabric: state of the NVSwitch fabric if CUDA has to wait for it: `not-started`, `in-progress` or `failed`; ""
+    if it is complete or does not exist.
 
-    Signs of a reset: attached changes whenever the driver is attached to the card again. energy_mj counts from the
-    moment that the driver initialised the card. persistent: the driver keeps the card initialised while nobody uses it.
+    Signs of a reset: attached changes whenever the driver attaches to the card again. energy_mj counts from the moment
+    when the driver initialized the card. persistent: the driver keeps an unused card initialized.
     """
 
     used_mib: int
@@ -127,14 +128,14 @@ class CardReading:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """version: of the driver. count: how many cards it counts, also those that do not answer."""
+    """An opened driver. version: the driver's. count: number of cards that it counts, including unresponsive ones."""
 
     version: str
     count: int
 
 
 def card_of(card: inventory.Card) -> DriverCard:
-    """The driver's card of an inventory's; without a minor."""
+    """Return the driver's card for one from an inventory, without a minor."""
     return DriverCard(
         index=card.index,
         uuid=card.uuid,
@@ -152,45 +153,45 @@ CardKey: TypeAlias = int | str
 
 
 class CardSource(Protocol):
-    """A driver, asked from several threads at once. Each method blocks, for as long as the driver likes.
+    """A driver that several threads query at once. Each method blocks until the driver answers.
 
-    Every method raises SourceFailed and nothing else. No method touches another card than those that it is asked about.
+    Every method raises only SourceFailed, and touches only the cards that it is called for.
     """
 
     def open(self) -> Opened:
-        """Once, before anything else. Raises NotOpened."""
+        """Open the driver. Call once, before any other method. Raises NotOpened."""
         ...
 
     def describe(self, key: CardKey) -> DriverCard:
-        """The card, without its links; from now on it is known by its UUID."""
+        """Return the card, without its links; from now on it is known by its UUID."""
         ...
 
     def links(self, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
-        """UUID -> index of another of these cards -> kind of link. All of them have been described."""
+        """Return UUID -> index of another of these cards -> kind of link. All of them have been described."""
         ...
 
     def read(self, uuid: str) -> CardReading:
-        """The current reading of a card that has been described."""
+        """Return the current reading of a card that has been described."""
         ...
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """Set it on a card that has been described, until the driver releases the card. mode: as in `CardReading`."""
+        """Set the mode of a described card, until the driver releases the card. mode: as in `CardReading`."""
         ...
 
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...] | None:
-        """Its errors, as soon as there are some; empty when there were none in time, None where that is unsupported."""
+        """Return the card's next errors as soon as they occur; empty after the timeout; None if unsupported."""
         ...
 
 
 class Driver(Protocol):
-    """A driver as the event loop asks it: no call takes longer than some seconds, whatever the driver does."""
+    """A driver as the event loop queries it: no call takes longer than a few seconds, whatever the driver does."""
 
     def remember(self, cards: Iterable[DriverCard]) -> None:
         """Start with these cards, known before the first call."""
         ...
 
     async def cards(self) -> DriverCards:
-        """Every card, described again. Raises SourceFailed."""
+        """Return every card, described again. Raises SourceFailed."""
         ...
 
     def grown(self) -> bool:
@@ -198,11 +199,11 @@ class Driver(Protocol):
         ...
 
     async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
-        """A reading or error per card: NoAnswer and CardFailed concern that card alone, others the driver."""
+        """Return a reading or error per card: NoAnswer and CardFailed concern that card alone, others the driver."""
         ...
 
     async def events(self) -> Sequence[Xid]:
-        """Waits for the next errors that cards report."""
+        """Wait for the next errors that cards report, and return them."""
         ...
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
@@ -211,17 +212,17 @@ class Driver(Protocol):
 
     @property
     def tries_cuda(self) -> bool:
-        """Whether `cuda` says something of a card."""
+        """Whether `cuda` can tell anything about a card."""
         ...
 
     async def cuda(self, uuid: str) -> CudaAnswer:
-        """Try CUDA on this card. Raises NoAnswer where it was not tried."""
+        """Try CUDA on this card. Raises NoAnswer if it was not tried."""
         ...
 
     async def release(self, uuids: frozenset[str]) -> None:
-        """Stop touching exactly these cards; returns when no process of ours holds them.
+        """Stop touching exactly these cards; return when no process of ours holds them.
 
-        Raises SourceFailed if one still does; the cards are not touched even then.
+        Raises SourceFailed if one still does; the cards remain untouched even then.
         """
         ...
 

@@ -1,8 +1,8 @@
-"""The process that asks NVML, so that a driver that hangs or crashes takes nothing else with it.
+"""The process that queries NVML, so that a driver that hangs or crashes affects no other process.
 
 It reads calls from its standard input and answers them on its standard output, each in a thread of its own. It ends
-with its parent: when its input ends, and by the kernel's word, since a parent that is killed closes its input only
-after this process has been told. `python -m deviceplugin.driver.child [DRIVER_ROOT] PARENT`.
+with its parent: when its input ends, and by a signal from the kernel, because a killed parent closes its input only
+later. `python -m deviceplugin.driver.child [DRIVER_ROOT] PARENT`.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 def serve(source: object, asks: BinaryIO, answers: BinaryIO) -> None:
-    """Until `asks` ends. What is still being asked then is not waited for. source: has the methods of the calls."""
+    """Answer calls until `asks` ends, without waiting for calls still running then. source: has the calls' methods."""
     turn = threading.Lock()
 
     def answer(ask: CallRequest) -> None:
@@ -33,8 +33,8 @@ def serve(source: object, asks: BinaryIO, answers: BinaryIO) -> None:
             answers.flush()
 
     for line in asks:
-        # One thread for each call: one that never comes back keeps nobody else from being asked. Its owner does not
-        # ask a card again that has not answered, so there are never more of them than a few for each card.
+        # One thread per call: a call that never returns blocks no other. Its owner does not query a silent card again,
+        # so each card has only a few threads at most.
         threading.Thread(target=answer, args=(msgspec.json.decode(line, type=CallRequest),), daemon=True).start()
 
 
@@ -50,12 +50,12 @@ def _answer(source: object, ask: CallRequest) -> CallAnswer:
 
 
 def main(source: object, parent: int) -> None:
-    """The whole process. parent: the id of the process that it ends with."""
+    """Run the whole process. parent: the ID of the process that it ends with."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the parent decides
-    # What a library prints must not get between the answers.
+    # Output of a library must not get between the answers.
     answers = os.fdopen(os.dup(_STDOUT), "wb")
     os.dup2(_STDERR, _STDOUT)
     serve(source, os.fdopen(_STDIN, "rb"), answers)

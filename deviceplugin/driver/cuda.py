@@ -1,20 +1,20 @@
-"""The answer of CUDA for one card, and its causes in words. Pure.
+"""CUDA's answer for one card, and explanations of its causes. Pure.
 
-Source of the codes: cuda.h, `CUresult`; of the causes: the checks that NVIDIA's user-space driver makes in cuInit.
+Source of the codes: cuda.h, `CUresult`; of the causes: the checks in cuInit of NVIDIA's user-space driver.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 _STARTS: Final = 0
-# CUDA_ERROR_DEVICE_UNAVAILABLE: it starts, and the compute mode keeps this process away, as with MPS.
+# CUDA_ERROR_DEVICE_UNAVAILABLE: CUDA starts, but the compute mode keeps this process out, as with MPS.
 _UNAVAILABLE: Final = 46
-# The first word of a card's reason for being out of use.
+# The first word of the reason why a card is out of use.
 _REASON: Final = "cuda-"
 _SILENT: Final = f"{_REASON}silent"
-# The reason of a card whose NVSwitch fabric is not ready, followed by its state.
+# The reason of a card whose NVSwitch fabric is not ready, followed by the fabric's state.
 FABRIC: Final = "fabric-"
-# Why CUDA cannot be tried: a limit of the plugin's own container, and no fault of the card.
+# Why CUDA cannot be tried: a limit of the plugin's own container, not a fault of the card.
 NO_MEMORY: Final = "the plugin's container has too little memory for CUDA"
 # The reason of a card for which CUDA has not been tried yet.
 UNTRIED: Final = f"{_REASON}untried"
@@ -24,8 +24,8 @@ UNTRIED: Final = f"{_REASON}untried"
 class CudaAnswer:
     """Answer of cuInit in a process that sees one card.
 
-    code: of CUDA, 0 where it starts, or 46 where it starts for others; None without an answer. detail: why there is
-    none. lacking: why CUDA cannot be tried from here, which says nothing of the card; "" where it was tried.
+    code: CUDA's code, 0 if it starts, or 46 if it starts for others; None without an answer. detail: why there is no
+    answer. lacking: why CUDA cannot be tried from here, which says nothing about the card; "" if it was tried.
     """
 
     code: int | None = None
@@ -38,7 +38,7 @@ class CudaAnswer:
 
     @property
     def reason(self) -> str:
-        """Why the card is out of use, in one word such as `cuda-999`; "" where CUDA starts, or cannot be tried."""
+        """Why the card is out of use, in one word such as `cuda-999`; "" if CUDA starts or cannot be tried."""
         if self.starts or self.lacking:
             return ""
         return _SILENT if self.code is None else f"{_REASON}{self.code}"
@@ -77,7 +77,7 @@ _CAUSES: Final = {
 
 
 def cause_of(reason: str) -> Cause | None:
-    """The cause of a card's reason; None for a reason that neither CUDA nor the fabric has given."""
+    """Return the cause of a card's reason; None if the reason comes from neither CUDA nor the fabric."""
     if reason.startswith(FABRIC):
         return _CAUSES[802]
     if not reason.startswith(_REASON):
@@ -92,7 +92,7 @@ def cause_of(reason: str) -> Cause | None:
 
 
 def sentence(reason: str) -> str:
-    """The cause of a reason and what to do, for people; "" for a reason that CUDA has not given."""
+    """Return a readable cause of a reason and the remedy; "" if the reason does not come from CUDA."""
     cause = cause_of(reason)
     if cause is None:
         return ""

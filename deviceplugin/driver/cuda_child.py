@@ -1,6 +1,6 @@
-"""The process that tries CUDA on the one card that its CUDA_VISIBLE_DEVICES names, and ends.
+"""The process that tries CUDA on the only card in its CUDA_VISIBLE_DEVICES, and then ends.
 
-As `child`: it answers on its standard output, and ends with its parent. `python -m deviceplugin.driver.cuda_child
+Like `child`, it answers on its standard output and ends with its parent. `python -m deviceplugin.driver.cuda_child
 [ROOT] PARENT`. ROOT: where the driver is installed, if not at `/`.
 """
 
@@ -15,7 +15,7 @@ from deviceplugin.driver.child import main
 from deviceplugin.driver.cuda import NO_MEMORY, CudaAnswer
 
 _LIBRARY: Final = "libcuda.so.1"
-_OUT_OF_MEMORY: Final = 2  # CUDA_ERROR_OUT_OF_MEMORY: cuInit takes memory of the host alone
+_OUT_OF_MEMORY: Final = 2  # CUDA_ERROR_OUT_OF_MEMORY: cuInit allocates host memory only
 _OTHER_CARD: Final = 101  # CUDA_ERROR_INVALID_DEVICE
 _UUID_BYTES: Final = 16
 

@@ -1,7 +1,7 @@
-"""Trials of CUDA, each of one card in a process of its own, two at a time: a card that hangs does not stop the others.
+"""Trials of CUDA, each of one card in its own process, two at a time: a card that hangs does not stop the others.
 
 IDLE --answer--> TRYING --answered, died, or killed after a while--> IDLE
-                    └── killed, and the kernel does not let it go --> HELD: no trial of this card until it ends
+                    └── killed, but the kernel does not end it --> HELD: no trial of this card until it ends
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from deviceplugin.driver.calls import Worker, WorkerDied
 from deviceplugin.driver.cards import NoAnswer, SourceFailed
 from deviceplugin.driver.cuda import NO_MEMORY, CudaAnswer
 
-# cuInit may initialize every card that it finds, as without persistence mode: 8 of them for 3 s each.
+# cuInit may initialize every card that it finds, as without persistence mode: 8 cards for 3 s each.
 ANSWERS_WITHIN_S: Final = 30.0
 _ENDS_WITHIN_S: Final = 2.0
 _AT_ONCE: Final = 2
@@ -23,10 +23,10 @@ log = structlog.get_logger()
 
 
 class CudaTrials:
-    """Owned by the event loop."""
+    """Trials of the node's cards. Owned by the event loop."""
 
     def __init__(self, start: Callable[[str], Awaitable[Worker]], within_s: float = ANSWERS_WITHIN_S) -> None:
-        """start: makes a process that sees the card of this UUID alone; raises SourceFailed."""
+        """start: creates a process that sees only the card with this UUID; raises SourceFailed."""
         self._start, self._within_s = start, within_s
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._trying: dict[str, Worker] = {}
@@ -34,7 +34,7 @@ class CudaTrials:
         self._stops = 0
 
     async def answer(self, uuid: str) -> CudaAnswer:
-        """Try CUDA on this card, for `within_s` at most. Raises NoAnswer where the trial was stopped.
+        """Try CUDA on this card, for at most `within_s`. Raises NoAnswer if the trial was stopped.
 
         A card has one trial at a time.
         """
@@ -51,12 +51,12 @@ class CudaTrials:
         return found
 
     async def stop(self) -> None:
-        """End the trials that run; their processes hold no card afterwards, unless the kernel does not let them go."""
+        """End the running trials; their processes then hold no card, unless the kernel does not end them."""
         self._stops += 1
         await asyncio.gather(*map(self._end, tuple(self._trying)))
 
     def problem(self) -> str:
-        """Message about processes that the kernel does not end; "" when there are none."""
+        """Return a message about processes that the kernel does not end; "" if there are none."""
         pids = ", ".join(str(worker.pid) for worker in self._held.values() if worker.alive)
         return f"processes that try CUDA hang in the kernel and cannot be ended: PID {pids}" if pids else ""
 

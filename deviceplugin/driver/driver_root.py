@@ -1,6 +1,6 @@
-"""NVIDIA's libraries of a driver that is installed below another root directory.
+"""Loads the libraries of an NVIDIA driver that is installed below another root directory.
 
-The loader's search path cannot name a directory of that root: the C library of that root would come along, and does not
+The loader's search path must not name a directory of that root: that root's C library would be loaded too, and does not
 fit this container's loader. So a library is loaded by its path; the loader then finds it again by its name.
 """
 
@@ -8,7 +8,7 @@ import ctypes
 from pathlib import Path
 from typing import Final
 
-# Where distributions and NVIDIA's driver containers have libraries, the first that has this one.
+# Where distributions and NVIDIA's driver containers keep libraries; the first that has this one is used.
 DIRECTORIES: Final = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -20,7 +20,7 @@ DIRECTORIES: Final = (
 
 
 def load(root: Path, library: str) -> None:
-    """Load a library of the driver into this process. Raises OSError, in the loader's words where it finds the file."""
+    """Load a driver library into this process. Raises OSError, with the loader's message if the file exists."""
     found = next((path for name in DIRECTORIES if (path := root / name / library).exists()), None)
     if found is None:
         raise FileNotFoundError(f"no {library} below driverRoot {root}: looked in {', '.join(DIRECTORIES)}")

@@ -1,14 +1,14 @@
-"""A unix socket that injects faults into simulated cards: one JSON object a line, one in answer.
+"""A unix socket that injects faults into simulated cards: one JSON object per line, one in answer.
 
     {"card": 0, "xid": 79}                        {"card": "GPU-…", "lost": true}        {"card": 0, "back": true}
     {"card": 0, "reset": true}                    {"card": 0, "hang": true}              {"card": 0, "hang": false}
-    {"card": 0, "pid": 4242, "usedMiB": 512}      memory in use by that process; 0: none
+    {"card": 0, "pid": 4242, "usedMiB": 512}      memory that the process uses; 0: none
     {"card": 0, "reading": {"remapPending": true, "uncorrectedEcc": 1, "recovery": "reset", "temperatureC": 91}}
     {"slowS": 2.5}    {"hang": true}    {"fail": true}       the driver as a whole; {"fail": false}: healthy again
-    {"die": true}                                 the process that asks the driver
+    {"die": true}                                 the process that queries the driver
 
-The answer is {"ok": true}, or {"ok": false, "error": "…"}. An index or a UUID names a card. A line says one of these
-and nothing else; what a line about the driver leaves out is healthy again.
+The answer is {"ok": true}, or {"ok": false, "error": "…"}. An index or a UUID names a card. A line contains exactly one
+of these; anything that a line about the driver leaves out becomes healthy again.
 """
 
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -65,7 +65,7 @@ class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 @asynccontextmanager
 async def serve(path: Path, driver: SimulatedDriver) -> AsyncIterator[None]:
-    """Take faults at `path` while the context lasts; root alone may connect."""
+    """Accept faults at `path` while the context lasts; only root may connect."""
 
     async def happen(line: bytes) -> str:
         try:
@@ -79,12 +79,12 @@ async def serve(path: Path, driver: SimulatedDriver) -> AsyncIterator[None]:
 
 
 async def tell(path: Path, fault: Mapping[str, object]) -> None:
-    """Let this happen, written as above. Raises line_socket.Refusal; OSError and TimeoutError when nobody takes it."""
+    """Send this fault, in the format above. Raises line_socket.Refusal; OSError, TimeoutError if nobody accepts it."""
     await line_socket.ask(path, fault)
 
 
 def _fault(line: _Line) -> Fault:
-    """Raises FaultError unless the line says one thing."""
+    """Parse the line. Raises FaultError unless it contains exactly one fault."""
     card = "" if line.card is None else str(line.card)
     said: list[Fault] = [*_of_a_card(line, card), *_of_the_driver(line)]
     if len(said) != 1 or (line.pid is None) != (line.used_mib is None):

@@ -1,8 +1,8 @@
-"""NVIDIA's driver as a source of cards, through its library NVML, which may be called from several threads at once.
+"""NVIDIA's driver as a source of cards, through its library NVML, which several threads may call at once.
 
-Initialising NVML touches no card, and asking for a card by its index or PCI address touches no other (NVML API
-reference, `nvmlInit_v2`, `nvmlDeviceGetHandleByIndex_v2`, `nvmlDeviceGetHandleByPciBusId_v2`). So a card that hangs
-hangs the thread that asks it. Nothing is ever closed here: a process that shall let go of a card ends.
+Initializing NVML touches no card, and querying a card by its index or PCI address touches no other (NVML API reference,
+`nvmlInit_v2`, `nvmlDeviceGetHandleByIndex_v2`, `nvmlDeviceGetHandleByPciBusId_v2`). So a hanging card blocks only the
+thread that queries it. Nothing is ever closed here: to release a card, its process ends.
 """
 
 import contextlib
@@ -32,8 +32,8 @@ from deviceplugin.driver.nvml_cards import (
 )
 
 _ATTACHED: Final = Path("/sys/bus/pci/drivers/nvidia")
-_MOST_EVENTS: Final = 256  # a card in a storm of errors does not keep `wait` from coming back
-_GATHER_S: Final = 0.1  # and does not make it come back more often than this
+_MOST_EVENTS: Final = 256  # a card with a storm of errors does not keep `wait` from returning
+_GATHER_S: Final = 0.1  # and does not make it return more often than this
 _UUID: Final = "GPU-"
 NVML: Final = "libnvidia-ml.so.1"
 _NO_NVML: Final = "is the driver installed on this node? Does the NVIDIA runtime run this container?"
@@ -41,7 +41,7 @@ _LACKS: Final = "the container's image lacks a library that NVML needs"
 
 
 class NvmlSource:
-    """`cards.CardSource` with a real driver."""
+    """`cards.CardSource` for a real driver."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class NvmlSource:
         sleep: Callable[[float], None] = time.sleep,
         load: Callable[[str], object] = ctypes.CDLL,
     ) -> None:
-        """library: pynvml, or what has its functions. attached: has an entry for each card that the driver serves.
+        """library: pynvml, or an object with its functions. attached: has an entry for each card of the driver.
 
-        load: loads a library by its name; raises OSError with the loader's words.
+        load: loads a library by its name; raises OSError with the loader's message.
         """
         self._load = load
         self._library = library
@@ -73,7 +73,7 @@ class NvmlSource:
             raise NotOpened(f"the driver: {message_of(error)}") from error
 
     def _loaders_words(self) -> str:
-        """The dynamic loader's error, with advice: pynvml reports any error as a missing library."""
+        """Return the dynamic loader's error, with advice: pynvml reports any error as a missing library."""
         try:
             self._load(NVML)
         except OSError as error:
@@ -105,15 +105,15 @@ class NvmlSource:
         return replace(reading, attached=self._attachment(found.card.pci))
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """Set the compute mode, which needs root's rights (NVML API reference, `nvmlDeviceSetComputeMode`)."""
+        """Set the compute mode, which requires root (NVML API reference, `nvmlDeviceSetComputeMode`)."""
         raw = self._known(uuid).raw
         with asked(f"card {uuid}"):
             self._library.nvmlDeviceSetComputeMode(raw, nvml_cards.compute_mode(mode))
 
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...] | None:
-        """The next errors of the card; those of about one moment are counted together.
+        """Return the card's next errors; errors at about the same moment are counted together.
 
-        Each card has an event set of its own: with a lost card in it, waiting on a set fails at once.
+        Each card has its own event set: waiting on a set that contains a lost card fails at once.
         """
         raw = self._known(uuid).raw
         with asked(f"events of card {uuid}"):
@@ -151,7 +151,7 @@ class NvmlSource:
             return known
         event_set = self._library.nvmlEventSetCreate()
         try:
-            # Not for double-bit ECC errors: the driver tells of each as XID 48 too, and a reading counts them.
+            # Except double-bit ECC errors: the driver also reports each as XID 48, and a reading counts them.
             self._library.nvmlDeviceRegisterEvents(raw, pynvml.nvmlEventTypeXidCriticalError, event_set)
         except pynvml.NVMLError:
             with contextlib.suppress(pynvml.NVMLError):
@@ -161,10 +161,10 @@ class NvmlSource:
         return event_set
 
     def _uuid_of(self, raw: RawHandle, listened_to: str) -> str:
-        """Empty where the driver does not say of which card."""
+        """Return the card's UUID; "" if the driver does not name the card."""
         if not raw:
             return ""
-        # A card that just fell off the bus may no longer tell its UUID.
+        # A card that just fell off the bus may no longer report its UUID.
         try:
             return text(self._library.nvmlDeviceGetUUID(raw))
         except GONE:
@@ -173,7 +173,7 @@ class NvmlSource:
             return listened_to
 
     def _attachment(self, pci: str) -> int | None:
-        """The number of the kernel's entry, which is made when the driver attaches to the card, and not used again."""
+        """Return the number of the kernel's entry, created when the driver attaches to the card and never reused."""
         try:
             return (self._attached / pci).lstat().st_ino if pci else None
         except OSError:

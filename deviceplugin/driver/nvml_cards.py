@@ -1,4 +1,4 @@
-"""A card as NVML describes and reads it, its links, and which of NVML's errors mean that something is missing."""
+"""Reads a card and its links through NVML, and classifies NVML's errors that mean something is missing."""
 
 import contextlib
 import ctypes
@@ -21,7 +21,7 @@ from deviceplugin.driver.cards import (
 )
 
 T = TypeVar("T")
-RawHandle: TypeAlias = Any  # a pointer of ctypes, opaque
+RawHandle: TypeAlias = Any  # an opaque ctypes pointer
 
 UNSUPPORTED: Final = (
     pynvml.NVMLError_NotSupported,
@@ -29,15 +29,15 @@ UNSUPPORTED: Final = (
     pynvml.NVMLError_ArgumentVersionMismatch,
 )
 
-# Every argument but the handle is right, so an invalid one means that the handle is of a card that is gone.
-# A card that requires a reset answers nothing until it has had it, and then it is back.
+# Every argument but the handle is right, so an invalid one means that the handle's card is gone.\nA card that requires
+# a reset gives no answer until the reset, and is back after it.
 LOST: Final = (
     pynvml.NVMLError_GpuIsLost,
     pynvml.NVMLError_GpuNotFound,
     pynvml.NVMLError_NotFound,
     pynvml.NVMLError_ResetRequired,
 )
-# These come from healthy cards too, for a moment.
+# Healthy cards briefly return these too.
 DOUBTFUL: Final = (pynvml.NVMLError_InvalidArgument, pynvml.NVMLError_Unknown)
 
 _ADVICE: Final = (
@@ -50,7 +50,7 @@ GONE: Final = (pynvml.NVMLError_Uninitialized, *(kind for kind, _ in _ADVICE))
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A card as NVML counts it while it is initialised. raw: good until NVML is shut down."""
+    """A card as NVML counts it while initialized. raw: valid until NVML is shut down."""
 
     index: int
     uuid: str
@@ -58,7 +58,7 @@ class Handle:
 
 
 def answer(function: Callable[..., T], *arguments: object) -> T | None:
-    """The function's result; None if the card or the driver does not support it. Raises NVMLError."""
+    """Return the function's result; None if the card or the driver does not support it. Raises NVMLError."""
     try:
         return function(*arguments)
     except UNSUPPORTED:
@@ -66,18 +66,18 @@ def answer(function: Callable[..., T], *arguments: object) -> T | None:
 
 
 def message_of(error: Exception) -> str:
-    """An error of NVML for people, with advice where there is some."""
+    """Return a readable NVML error, with advice if available."""
     advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "")
     return f"NVML answered {str(error) or type(error).__name__!r}{advice}"
 
 
 def text(value: str | bytes) -> str:
-    """NVML's text, which older versions of pynvml leave as bytes. Raises UnicodeDecodeError, as newer ones do."""
+    """Decode NVML's text, which older pynvml versions leave as bytes. Raises UnicodeDecodeError, as newer ones do."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 def text_for_people(function: Callable[..., str | bytes], *arguments: object) -> str:
-    """Text that nothing depends on, such as a model's name; "" where it is not text. Raises NVMLError."""
+    """Return text that nothing depends on, such as a model's name; "" if it is not valid text. Raises NVMLError."""
     try:
         found = text(function(*arguments))
     except UnicodeDecodeError:
@@ -86,7 +86,7 @@ def text_for_people(function: Callable[..., str | bytes], *arguments: object) ->
 
 
 def optional(function: Callable[..., T], *arguments: object, absent: list[str], what: str = "") -> T | None:
-    """The result of `answer`; other errors of the card are added to `absent` and do not affect its health.
+    """Return the result of `answer`; add other card errors to `absent`, without any effect on the card's health.
 
     what: the name in `absent`; "" for the function's own.
     """
@@ -110,7 +110,7 @@ def asked(what: str) -> Iterator[None]:
         raise CardFailed(_said(what, error), lost=isinstance(error, LOST)) from error
     except pynvml.NVMLError as error:
         raise NoAnswer(_said(what, error)) from error
-    except UnicodeDecodeError as error:  # of pynvml, which decodes the text itself
+    except UnicodeDecodeError as error:  # from pynvml, which decodes the text itself
         raise CardFailed(f"{what}: NVML's text for it is not UTF-8", lost=False) from error
 
 
@@ -120,10 +120,10 @@ def _said(what: str, error: Exception) -> str:
 
 _MIB: Final = 1024**2
 _WORD_BITS: Final = 64
-_NODE_WORDS: Final = 16  # the kernel knows at most 1024 NUMA nodes
+_NODE_WORDS: Final = 16  # the kernel supports at most 1024 NUMA nodes
 _SWITCH: Final = "switch"
 
-# As in `nvidia-smi topo -m`, which has nothing for two chips of one board, which are closer than `PIX`.
+# As in `nvidia-smi topo -m`, which has no name for two chips of one board, closer than `PIX`.
 _LEVELS: Final = {
     pynvml.NVML_TOPOLOGY_INTERNAL: "PIX",
     pynvml.NVML_TOPOLOGY_SINGLE: "PIX",
@@ -136,7 +136,7 @@ _LEVELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SeenCard:
-    """ends: active NVLinks, counted by the PCI address of the card at the other end; those to a switch as `_SWITCH`."""
+    """A card with its links. ends: active NVLinks by PCI address of the other card; links to a switch as `_SWITCH`."""
 
     card: DriverCard
     raw: RawHandle
@@ -144,20 +144,20 @@ class SeenCard:
 
 
 def seen(library: ModuleType, handle: Handle) -> SeenCard:
-    """The card, without its links. Raises NVMLError."""
+    """Return the card, without its links. Raises NVMLError."""
     card = _card(library, handle)
     return SeenCard(card, handle.raw, Counter() if card.mig else _link_ends(library, handle.raw))
 
 
 def links(library: ModuleType, cards: Sequence[SeenCard]) -> dict[str, dict[str, str]]:
-    """By UUID, the links of each to the others of these. Raises one of GONE."""
+    """Return each card's links to the others, by UUID. Raises one of GONE."""
     return {one.card.uuid: _links(library, one, cards) for one in cards}
 
 
 def _card(library: ModuleType, handle: Handle) -> DriverCard:
-    """Its handle, UUID and memory have to be known; whatever else fails is missing, and `absent` says so.
+    """Return the card. Handle, UUID and memory must be known; other failures are listed in `absent`.
 
-    The driver denies a program most facts about a card that is split, so that one is not asked for them.
+    The driver denies a program most facts about a split card, so those are not queried.
     """
     raw, absent = handle.raw, list[str]()
 
@@ -183,23 +183,23 @@ def _card(library: ModuleType, handle: Handle) -> DriverCard:
 
 
 def _memory_mib(library: ModuleType, raw: RawHandle) -> tuple[int, int]:
-    """(total less what the driver reserves, the rest of the total); zeros where the card has no memory of its own."""
+    """Return (total less the driver's reserve, the reserve); zeros if the card has no memory of its own."""
     memory = answer(library.nvmlDeviceGetMemoryInfo, raw, pynvml.nvmlMemory_v2)
     if memory is not None:
         usable_mib = int(memory.total - memory.reserved) // _MIB
         return usable_mib, int(memory.total) // _MIB - usable_mib
-    # Drivers before 510 do not say what they reserve.
+    # Drivers before 510 do not report their reserve.
     memory = answer(library.nvmlDeviceGetMemoryInfo, raw)
     return (int(memory.total) // _MIB if memory is not None else 0), 0
 
 
 def _pci(info: "pynvml.nvmlPciInfo_t") -> str:
-    """PCI address as the kernel writes it, such as `0000:07:00.0`; NVML's own text has eight digits of domain."""
+    """Return the PCI address as the kernel writes it, such as `0000:07:00.0`; NVML's own text has an 8-digit domain."""
     return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
 
 def _numa(library: ModuleType, raw: RawHandle) -> int | None:
-    """NUMA node of the card: the card itself if it is one, else the single nearest node."""
+    """Return the card's NUMA node: the card itself if it is one, else the single nearest node."""
     node = answer(library.nvmlDeviceGetNumaNodeId, raw)
     if node is not None:
         return node if node >= 0 else None
@@ -215,7 +215,7 @@ def _link_ends(library: ModuleType, raw: RawHandle) -> Counter[str]:
 
 
 def _link_end(library: ModuleType, raw: RawHandle, link: int) -> str:
-    # Links only help to choose: whatever a link answers, a card is no worse for it than without that link.
+    # Links are only a preference: a failed link query counts as no link and does not affect health.
     try:
         if not library.nvmlDeviceGetNvLinkState(raw, link):
             return ""
@@ -235,7 +235,7 @@ def _links(library: ModuleType, one: SeenCard, seen: Iterable[SeenCard]) -> dict
 
 
 def _kind(library: ModuleType, one: SeenCard, other: SeenCard) -> str:
-    """How the two are linked; "" where the driver does not know."""
+    """Return the kind of link between the two; "" if the driver does not know."""
     direct = one.ends[other.card.pci]
     switched = min(one.ends[_SWITCH], other.ends[_SWITCH])
     if direct or switched:
@@ -249,11 +249,11 @@ def _kind(library: ModuleType, one: SeenCard, other: SeenCard) -> str:
     return _LEVELS.get(level, "")
 
 
-_AtBest: TypeAlias = Callable[..., Any]  # an NVML function and its arguments after the handle; None: not to be had
+_AtBest: TypeAlias = Callable[..., Any]  # an NVML function and its arguments after the handle; None if unavailable
 
 _MILLIWATTS: Final = 1000.0
 
-# Advice that is not in this table, from a newer driver, keeps new pods away until it is withdrawn.
+# Unlisted advice, from a newer driver, keeps new pods away until it is withdrawn.
 _UNKNOWN_ADVICE: Final = "drain"
 _RECOVERY: Final = {
     pynvml.NVML_GPU_RECOVERY_ACTION_NONE: "",
@@ -275,15 +275,15 @@ _SHARING_MODES: Final = {
 
 
 def compute_mode(said: str) -> int:
-    """NVML's number of a mode that `CardReading` has; of one that it does not know, the default."""
+    """Return NVML's number of a `CardReading` mode; the default's for an unknown one."""
     numbers: dict[str, int] = {mode: number for number, mode in _SHARING_MODES.items()}
     return numbers.get(said, numbers[""])
 
 
 def read(library: ModuleType, raw: RawHandle) -> CardReading:
-    """The card's reading; with unified memory, `used_mib` is the sum over processes. Raises NVMLError.
+    """Return the card's reading; with unified memory, `used_mib` is the sum over processes. Raises NVMLError.
 
-    Memory shows that the card answers. All other values are optional, and `absent` names those that failed.
+    The memory query shows that the card answers. All other values are optional; `absent` names those that failed.
     """
     absent: list[str] = []
 
@@ -338,7 +338,7 @@ def _memory(library: ModuleType, raw: RawHandle) -> "pynvml.c_nvmlMemory_t | Non
 
 
 def _processes(library: ModuleType, at_best: _AtBest) -> tuple[Process, ...]:
-    """Ordered by pid. One that computes and draws is listed twice by NVML, with the same memory."""
+    """Return processes by pid. NVML lists a process that computes and draws twice, with the same memory."""
     used_mib: dict[int, int] = {}
     for newer, older in (
         (library.nvmlDeviceGetComputeRunningProcesses_v3, library.nvmlDeviceGetComputeRunningProcesses_v2),
@@ -346,7 +346,7 @@ def _processes(library: ModuleType, at_best: _AtBest) -> tuple[Process, ...]:
     ):
         listed = at_best(newer)
         for process in (at_best(older) or ()) if listed is None else listed:
-            # None: the driver knows the process, not its memory.
+            # None: the driver knows the process, but not its memory.
             mib = (process.usedGpuMemory or 0) // _MIB
             used_mib[process.pid] = max(mib, used_mib.get(process.pid, 0))
     return tuple(Process(pid, mib) for pid, mib in sorted(used_mib.items()))
@@ -355,14 +355,14 @@ def _processes(library: ModuleType, at_best: _AtBest) -> tuple[Process, ...]:
 def _temperature(library: ModuleType, at_best: _AtBest) -> int | None:
     sensor = pynvml.NVML_TEMPERATURE_GPU
     celsius: int | None = at_best(library.nvmlDeviceGetTemperature, sensor)
-    # The older function is announced to go.
+    # The older function is deprecated.
     if celsius is None:
         celsius = at_best(library.nvmlDeviceGetTemperatureV, sensor)
     return celsius
 
 
 def _remap_pending(library: ModuleType, raw: RawHandle) -> bool:
-    """Also true after a remap that failed. Cards before Ampere retire pages instead."""
+    """Return whether a remap is pending or has failed. Cards before Ampere retire pages instead."""
     rows = answer(library.nvmlDeviceGetRemappedRows, raw)
     if rows is not None:
         _, _, pending, failed = rows
@@ -378,8 +378,8 @@ _FABRIC: Final = {
 
 
 def _fabric(library: ModuleType, raw: RawHandle) -> str:
-    """State of the fabric, as in `CardReading`. The status counts once the state is complete (nvml.h)."""
-    # Of version 2, which drivers have had as long as the function.
+    """Return the fabric's state, as in `CardReading`. The status counts only once the state is complete (nvml.h)."""
+    # Version 2, which drivers have had as long as the function.
     info = pynvml.c_nvmlGpuFabricInfo_v2_t()
     library.nvmlDeviceGetGpuFabricInfoV(raw, ctypes.byref(info))
     complete = info.state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED
@@ -388,7 +388,7 @@ def _fabric(library: ModuleType, raw: RawHandle) -> str:
 
 def _recovery(library: ModuleType, raw: RawHandle) -> str:
     fields = answer(library.nvmlDeviceGetFieldValues, raw, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
-    # Drivers that do not know the field refuse the field, not the call.
+    # Drivers that do not know the field reject the field, not the call.
     if not fields or fields[0].nvmlReturn != pynvml.NVML_SUCCESS:
         return ""
     return _RECOVERY.get(fields[0].value.uiVal, _UNKNOWN_ADVICE)

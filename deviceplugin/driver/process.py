@@ -1,7 +1,7 @@
-"""The parent's end of one process that asks a driver; of a simulated driver, threads take its place.
+"""The parent's end of one process that queries a driver; threads replace it for a simulated driver.
 
-    RUNNING --kill, or its own end--> ENDED
-       └──────kill─────▶ HELD: the kernel does not let it go yet; alive all the same
+    RUNNING --killed or exited--> ENDED
+       └──────kill─────▶ HELD: the kernel has not ended it yet; it counts as alive
 
 Owned by the event loop.
 """
@@ -30,7 +30,7 @@ _CUDA: Final = (sys.executable, "-m", "deviceplugin.driver.cuda_child")
 
 
 class DriverProcess:
-    """`calls.Worker`; made by `start`."""
+    """`calls.Worker` in a process; created by `start`."""
 
     def __init__(
         self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -44,11 +44,11 @@ class DriverProcess:
     async def start(
         cls, command: Sequence[str] = NVML, environment: Mapping[str, str] | None = None
     ) -> "DriverProcess":
-        """command: is given this process's id behind it. environment: None for ours. Raises SourceFailed."""
+        """Start the process. command: this process's ID is appended. environment: None: ours. Raises SourceFailed."""
         ours, its = socket.socketpair()
         with its:
             try:
-                # Not asyncio's: its pipes are closed by the loop alone, and this is closed when the process is killed.
+                # Not asyncio's: only the loop closes its pipes, and this one must close when the process is killed.
                 process = subprocess.Popen(  # noqa: ASYNC220, S603
                     [*command, str(os.getpid())], stdin=its.fileno(), stdout=its.fileno(), env=environment
                 )
@@ -66,7 +66,7 @@ class DriverProcess:
         return self._process.poll() is None
 
     async def ask(self, call: Call[T]) -> T:
-        """Wait for the answer. Raises SourceFailed, WorkerDied among them."""
+        """Wait for the answer. Raises SourceFailed or its subclass WorkerDied."""
         if self._reading.done():
             raise self._died()
         number = next(self._numbers)
@@ -83,13 +83,13 @@ class DriverProcess:
         return result  # type: ignore[no-any-return]
 
     def kill(self) -> None:
-        """End it at once; pending calls raise WorkerDied."""
+        """Kill the process at once; pending calls raise WorkerDied."""
         self._process.kill()
         self._writer.close()
         self._reading.cancel()
 
     async def ended(self, within_s: float) -> bool:
-        """Whether it has ended, after waiting for at most `within_s`."""
+        """Return whether it has ended after at most `within_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while self.alive:  # noqa: ASYNC110 - there is no event of that without a thread or a signal handler
@@ -97,11 +97,11 @@ class DriverProcess:
         return not self.alive
 
     def _send(self, ask: CallRequest) -> None:
-        # Not drained: a line is short, and one that asks waits for its answer before it asks again.
+        # Not drained: a line is short, and each caller waits for its answer before it sends the next call.
         self._writer.write(msgspec.json.encode(ask) + b"\n")
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        """Hand out the answers until there are no more."""
+        """Deliver the answers until the stream ends."""
         try:
             while line := await reader.readline():
                 answer = msgspec.json.decode(line, type=CallAnswer)
@@ -109,7 +109,7 @@ class DriverProcess:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
         except (ValueError, msgspec.DecodeError, RecursionError, ConnectionError):
-            pass  # What it says is no answer, or without end: it is of no more use.
+            pass  # Its output is not an answer, or never ends: the process is no longer usable.
         finally:
             self._process.kill()
             self._writer.close()
@@ -124,32 +124,32 @@ class DriverProcess:
 
 
 async def start_cuda(root: str, uuid: str) -> DriverProcess:
-    """A process that sees this card alone and answers `calls.start_cuda`. Raises SourceFailed.
+    """Start a process that sees only this card and answers `calls.start_cuda`. Raises SourceFailed.
 
     root: where the driver is installed; "" for `/`.
     """
-    # Without the cache of compiled code it writes nothing; the root file system of its container is read-only.
+    # Without the cache of compiled code it writes nothing; its container's root file system is read-only.
     own = {"CUDA_VISIBLE_DEVICES": uuid, "CUDA_CACHE_DISABLE": "1"}
     return await DriverProcess.start((*_CUDA, *filter(None, [root])), {**os.environ, **own})
 
 
 class Session(CardSource, Protocol):
-    """A driver as one process has opened it."""
+    """A driver session of one process."""
 
     def end(self) -> None:
-        """End the session as the end of its process would: cards are released, pending calls return."""
+        """End the session as the end of its process would: release cards, and make pending calls return."""
         ...
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Have this called, from whatever thread, when the session ends."""
+        """Register a callback for the end of the session; it may be called from any thread."""
         ...
 
 
 class DriverThreads:
-    """`calls.Worker`. Its threads are daemons: one that hangs does not keep the process from ending."""
+    """`calls.Worker` in daemon threads: a thread that hangs does not keep the process from ending."""
 
     def __init__(self, session: Session) -> None:
-        """Inside the event loop that asks."""
+        """Create it inside the event loop that makes the calls."""
         self._session, self._loop = session, asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         session.on_end(self._end_soon)
@@ -163,7 +163,7 @@ class DriverThreads:
         return not self._over.done()
 
     async def ask(self, call: Call[T]) -> T:
-        """Wait for the answer. Raises SourceFailed, WorkerDied among them."""
+        """Wait for the answer. Raises SourceFailed or its subclass WorkerDied."""
         if self.alive:
             answer = daemon_thread.call(lambda: call.of(self._session), "driver")
             either: set[asyncio.Future[Any]] = {answer, self._over}
@@ -178,7 +178,7 @@ class DriverThreads:
         self._end()
 
     async def ended(self, within_s: float) -> bool:
-        """Whether it has ended, after waiting for at most `within_s`."""
+        """Return whether it has ended after at most `within_s`."""
         await asyncio.wait({self._over}, timeout=within_s)
         return not self.alive
 

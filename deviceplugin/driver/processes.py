@@ -1,7 +1,7 @@
-"""The processes that ask the driver: what each was asked; how many there are, since the kernel may not end one.
+"""The processes that query the driver, their pending calls, and their number, because the kernel may not end one.
 
 RUNNING --ended, or died--> gone
-   └──────ended──────▶ ABANDONED: the kernel does not let it go --> gone
+   └──────ended──────▶ ABANDONED: the kernel has not ended it yet --> gone
 """
 
 import asyncio
@@ -20,10 +20,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class OpenedDriver:
-    """The process, and where it stands.
+    """A process with the driver open, and its state.
 
-    knows: UUIDs of the cards that it has described. asked_s: by who was asked, since when there is no answer; of a
-    card its UUID. left_asking: who was being asked when the process died. listening: cards whose errors it waits for.
+    knows: UUIDs of the cards that it has described. asked_s: subject of a pending call (a card's UUID, if about a card)
+    -> since when. left_asking: subjects of the calls pending when the process died. listening: cards whose errors it
+    waits for.
     """
 
     worker: Worker
@@ -36,27 +37,27 @@ class OpenedDriver:
     _calls: set["asyncio.Task[Any]"] = field(default_factory=set)
 
     async def open(self, within_s: float) -> None:
-        """Raises SourceFailed."""
+        """Open the driver. Raises SourceFailed."""
         opened: Opened = await self._ask("the driver", calls.OPEN, within_s)
         self.version, self.count = opened.version, opened.count
 
     async def described(self, key: CardKey, who: str, within_s: float) -> DriverCard:
-        """who: as it is called while nothing is known of it."""
+        """Describe the card. who: the subject of the call while the card is unknown."""
         card = await self._ask(who, calls.describe(key), within_s)
         self.knows.add(card.uuid)
         return card
 
     async def links(self, uuids: Sequence[str], within_s: float) -> dict[str, dict[str, str]]:
-        """Raises SourceFailed."""
+        """Return the cards' links. Raises SourceFailed."""
         return await self._ask("links", calls.links(uuids), within_s)
 
     async def reading(self, card: DriverCard, within_s: float) -> CardReading:
-        """Reading of a card, described first if this process does not know it. Raises SourceFailed."""
+        """Return a reading of the card, described first if this process does not know it. Raises SourceFailed."""
         await self._meet(card, card.uuid, within_s)
         return await self._ask(card.uuid, calls.read(card.uuid), within_s)
 
     async def set_compute_mode(self, card: DriverCard, mode: str, within_s: float) -> None:
-        """Set the mode; a reading of the card may be under way. Raises SourceFailed."""
+        """Set the mode, even during a reading of the card. Raises SourceFailed."""
         who = f"card {card.uuid}: setting its compute mode"
         await self._meet(card, who, within_s)
         await self._ask(who, calls.set_compute_mode(card.uuid, mode), within_s)
@@ -68,18 +69,18 @@ class OpenedDriver:
                 raise CardFailed(f"card {card.uuid}: card {found.uuid} is in its place", lost=True)
 
     def silent_s(self, uuid: str, now_s: float) -> float:
-        """For how long the card has owed an answer."""
+        """Return for how many seconds the card has owed an answer."""
         return now_s - self.asked_s.get(uuid, now_s)
 
     def first_silent(self, now_s: float, *, after_s: float) -> str:
-        """The card that hung first, when all that it knows hang for so long, and they are several; "" else."""
+        """Return the card that hung first if all of several known cards have hung for `after_s`; otherwise ""."""
         waiting = {uuid: since_s for uuid, since_s in self.asked_s.items() if uuid in self.knows}
         if len(waiting) < max(2, len(self.knows)) or now_s - min(waiting.values()) < after_s:
             return ""
         return min(waiting, key=lambda uuid: waiting[uuid])
 
     async def _ask(self, who: str, call: Call[T], within_s: float) -> T:
-        """Raises NoAnswer when it takes longer, or an earlier call to the same still hangs; it is not asked twice."""
+        """Call once. Raises NoAnswer after `within_s`, or if an earlier call with this subject still hangs."""
         if who in self.asked_s:
             raise NoAnswer(f"{who}: the driver still hangs in an earlier call")
         loop = asyncio.get_running_loop()
@@ -106,13 +107,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class DriverLimits:
-    """Seconds.
+    """Limits in seconds.
 
-    open: for a process to start and open the driver. answer: until a call counts as not answered. patience: until the
-    next card is asked while one does not answer. stuck: until the common process is ended because all of its
-    cards hang. hung: until a card gets a process of its own. again, longest: between two of those, at first and at
-    most. start, slowest: between two starts of the common process after it failed. end: for a process that was killed
-    to be gone. listen: one wait for errors. recount: between two counts of the cards by a process of its own.
+    open: for a process to start and open the driver. answer: until a call counts as unanswered. patience: until the
+    next card is queried while one does not answer. stuck: until the shared process is ended because all of its cards
+    hang. hung: until a card gets a process of its own. again, longest: first and longest interval between two such
+    processes. start, slowest: the same between two starts of the shared process after failures. end: for a killed
+    process to disappear. listen: one wait for errors. recount: between two counts of the cards by a separate process.
     """
 
     open_s: float = 30.0
@@ -130,13 +131,13 @@ class DriverLimits:
 
 
 class Processes:
-    """Owned by the event loop. At most `MOST_PROCESSES` are there, abandoned ones included.
+    """All driver processes, at most `MOST_PROCESSES` including abandoned ones. Owned by the event loop.
 
-    starts: processes made to stay.
+    starts: number of long-lived processes started.
     """
 
     def __init__(self, start: Callable[[], Awaitable[Worker]], limits: DriverLimits) -> None:
-        """start: makes a process; raises SourceFailed."""
+        """start: creates a process; raises SourceFailed."""
         self.limits = limits
         self.starts = 0
         self._start = start
@@ -144,14 +145,14 @@ class Processes:
         self._ending: list[Worker] = []
 
     def abandoned(self) -> tuple[int, ...]:
-        """Ids of the processes that the kernel does not let go."""
+        """IDs of the processes that the kernel does not end."""
         self._ending = [worker for worker in self._ending if worker.alive]
         return tuple(worker.pid for worker in self._ending)
 
     async def opened(self, *, spare: int = 0, passing: bool = False) -> OpenedDriver:
-        """A new one, with the driver open. Raises SourceFailed.
+        """Start a new process with the driver open. Raises SourceFailed.
 
-        spare: how many must be left for others. passing: it is ended at once, and not counted in `starts`.
+        spare: how many processes to leave for others. passing: the process ends at once and is not counted in `starts`.
         """
         self._workers = [worker for worker in self._workers if worker.alive]
         if len(self._workers) + spare >= MOST_PROCESSES:
@@ -167,19 +168,19 @@ class Processes:
         return opened
 
     async def end(self, opened: OpenedDriver) -> None:
-        """Kill it, and wait a moment for the kernel to take back what it holds."""
+        """Kill the process, and wait briefly for the kernel to release its resources."""
         opened.worker.kill()
         if not await opened.worker.ended(self.limits.end_s) and opened.worker not in self._ending:
             self._ending.append(opened.worker)
             log.warning("driver.process_abandoned", pid=opened.worker.pid)
 
     def problem(self) -> str:
-        """Message about processes that the kernel does not end; "" when there are none."""
+        """Return a message about processes that the kernel does not end; "" if there are none."""
         pids = ", ".join(map(str, self.abandoned()))
         return f"processes that ask the driver hang in the kernel and cannot be ended: PID {pids}" if pids else ""
 
     async def close(self) -> None:
-        """Kill all, and wait a moment for each."""
+        """Kill all processes, and wait briefly for each."""
         for worker in self._workers:
             worker.kill()
         await asyncio.gather(*(worker.ended(self.limits.end_s) for worker in self._workers))

@@ -15,7 +15,7 @@ class RootedNvml(NvmlSource):
         self._root = root
 
     def open(self) -> Opened:
-        """Load its NVML, then as `NvmlSource`. Raises NotOpened."""
+        """Load this root's NVML, then open it as `NvmlSource` does. Raises NotOpened."""
         try:
             driver_root.load(self._root, NVML)
         except OSError as error:

@@ -1,6 +1,6 @@
-"""A driver of cards that are not there: those that a cluster file has for this node, with its faults in their time.
+"""A driver of simulated cards: the cards that a cluster file lists for this node, with its timed faults.
 
-For people without GPUs, and for tests. More can be injected while it runs: `fault_control`.
+Made for people without GPUs, and for tests. `fault_control` injects more faults while it runs.
 """
 
 import threading
@@ -31,7 +31,7 @@ _POWER_W: Final = 60.0
 
 
 class SimulationError(ValueError):
-    """The cluster file has no cards for this node, or a fault of a card that it lacks; the message says which."""
+    """The cluster file has no cards for this node, or a fault for a missing card; the message says which."""
 
 
 class FaultError(ValueError):
@@ -40,7 +40,7 @@ class FaultError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class XidFault:
-    """card: index or UUID, here and below."""
+    """A card reports an XID. card: index or UUID, here and below."""
 
     card: str
     number: int
@@ -62,14 +62,14 @@ class BackFault:
 
 @dataclass(frozen=True, slots=True)
 class ResetFault:
-    """An operator resets the card; refused, as by a real driver, while a process holds it."""
+    """An operator resets the card; rejected, as by a real driver, while a process holds the card."""
 
     card: str
 
 
 @dataclass(frozen=True, slots=True)
 class HangFault:
-    """From now on what is asked of this card does not come back, until `hang` is false."""
+    """From now on, calls about this card do not return, until `hang` is false."""
 
     card: str
     hang: bool
@@ -77,12 +77,12 @@ class HangFault:
 
 @dataclass(frozen=True, slots=True)
 class DieFault:
-    """The process that asks the driver dies."""
+    """The process that queries the driver dies."""
 
 
 @dataclass(frozen=True, slots=True)
 class UseFault:
-    """From now on process `pid` holds so many MiB of the card; 0: it has let go of it."""
+    """From now on, process `pid` holds this many MiB of the card; 0: it has released the card."""
 
     card: str
     pid: int
@@ -91,7 +91,7 @@ class UseFault:
 
 @dataclass(frozen=True, slots=True)
 class ReadingFault:
-    """From now on these fields of the card's `CardReading` have these values."""
+    """From now on, these fields of the card's `CardReading` have these values."""
 
     card: str
     fields: Mapping[str, object]
@@ -99,7 +99,7 @@ class ReadingFault:
 
 @dataclass(frozen=True, slots=True)
 class DriverFault:
-    """From now on every call takes `slow_s` longer, hangs until the next such fault, or fails."""
+    """From now on, every call takes `slow_s` longer, hangs until the next such fault, or fails."""
 
     slow_s: float = 0.0
     hang: bool = False
@@ -115,17 +115,17 @@ CardFault: TypeAlias = XidFault | LostFault | BackFault | ResetFault | HangFault
 
 @dataclass(frozen=True, slots=True)
 class TimedFault:
-    """at_s: seconds from the start."""
+    """A fault at a set time. at_s: seconds from the start."""
 
     at_s: float
     fault: Fault
 
 
 def read_simulation(path: Path, node: str) -> tuple[tuple[DriverCard, ...], tuple[TimedFault, ...]]:
-    """The cards and the faults that the file has for the node; UUIDs are those that the scheduler's simulator has.
+    """Read the file's cards and faults for the node; UUIDs equal those of the scheduler's simulator.
 
-    Raises ConfigurationError for a file with mistakes, SimulationError for one without cards for this node, and for
-    cards and faults that only an annotation of the node shows to be wrong.
+    Raises ConfigurationError for a file with mistakes. Raises SimulationError if the file has no cards for this node,
+    and for cards and faults that only a node annotation shows to be wrong.
     """
     cluster = clusterfile_reading.read(path)
     metadata: list[Any] = [manifest["metadata"] for manifest in clusterfile_reading.node_manifests(cluster, unit_mib=1)]
@@ -145,8 +145,8 @@ def read_simulation(path: Path, node: str) -> tuple[tuple[DriverCard, ...], tupl
 class _State:
     """Current state of one card.
 
-    reset_s: when it was reset, 0 for never, by a clock that goes on over a restart of this process, as a card does.
-    xids: not yet reported.
+    reset_s: time of the last reset, 0 for never, by a clock that continues over a restart of this process, as a card
+    does. xids: not yet reported.
     """
 
     lost: bool = False
@@ -158,7 +158,7 @@ class _State:
 
 
 class SimulatedDriver:
-    """The cards, and what happens to them; what processes open is a `SimulatedSession`.
+    """The cards and their faults; `SimulatedSession` is a process's view of them.
 
     `happen` may be called from any thread. It never blocks.
     """
@@ -166,7 +166,7 @@ class SimulatedDriver:
     def __init__(
         self, cards: Sequence[DriverCard], faults: Sequence[TimedFault], now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        """faults: their time counts from now. now_s: seconds from any beginning."""
+        """faults: their times count from now. now_s: seconds from any origin."""
         self.listed = tuple(cards)
         self.moved = threading.Condition()
         self.now_s = now_s
@@ -177,13 +177,13 @@ class SimulatedDriver:
         self._sessions: list[SimulatedSession] = []
 
     def opened(self) -> "SimulatedSession":
-        """For one process."""
+        """Return a session for one process."""
         session = SimulatedSession(self)
         self._sessions = [one for one in self._sessions if not one.over] + [session]
         return session
 
     def happen(self, fault: Fault) -> None:
-        """Let this happen now. Raises FaultError."""
+        """Inject this fault now. Raises FaultError."""
         if isinstance(fault, DieFault):
             for session in self._sessions:
                 session.end()
@@ -193,7 +193,7 @@ class SimulatedDriver:
             self.moved.notify_all()
 
     def let_happen_what_is_due(self) -> float | None:
-        """Lock held. When the next fault is due; None: never."""
+        """Inject the faults that are due; the lock is held. Return when the next one is due, or None."""
         while self._due and self._due[0].at_s <= self.now_s():
             self._take(self._due.pop(0).fault)
         return self._due[0].at_s if self._due else None
@@ -230,7 +230,7 @@ class SimulatedDriver:
 
 
 class SimulatedSession:
-    """`process.Session`. Its calls block, as a driver does."""
+    """`process.Session` of simulated cards. Its calls block, as a driver's do."""
 
     def __init__(self, driver: SimulatedDriver) -> None:
         self.holds: set[str] = set()
@@ -239,13 +239,13 @@ class SimulatedSession:
         self._callbacks: list[Callable[[], None]] = []
 
     def open(self) -> Opened:
-        """Driver and number of cards."""
+        """Return the driver's version and number of cards."""
         with self._driver.moved:
             self._answer()
             return Opened(DRIVER, len(self._driver.listed))
 
     def describe(self, key: CardKey) -> DriverCard:
-        """The card, without its links; fails for a lost card."""
+        """Return the card, without its links; fails for a lost card."""
         with self._driver.moved:
             card = next((card for card in self._driver.listed if key in {card.index, card.pci, card.uuid}), None)
             if card is None:
@@ -260,7 +260,7 @@ class SimulatedSession:
         return {card.uuid: {to: kind for to, kind in card.links.items() if to in indexes} for card in there}
 
     def read(self, uuid: str) -> CardReading:
-        """The card's current reading."""
+        """Return the card's current reading."""
         with self._driver.moved:
             state = self._state(uuid)
             well = CardReading(
@@ -282,7 +282,7 @@ class SimulatedSession:
             self._state(uuid).fields["compute_mode"] = mode
 
     def wait(self, uuid: str, timeout_s: float) -> tuple[Xid, ...]:
-        """The card's next errors; errors without a listener are kept."""
+        """Return the card's next errors; errors without a listener are kept."""
         driver = self._driver
         until_s = driver.now_s() + timeout_s
         with driver.moved:
@@ -296,7 +296,7 @@ class SimulatedSession:
             return heard
 
     def end(self) -> None:
-        """End the session: cards are released, pending calls return."""
+        """End the session: release cards, and make pending calls return."""
         with self._driver.moved:
             self.over = True
             self._driver.moved.notify_all()
@@ -308,7 +308,7 @@ class SimulatedSession:
         self._callbacks.append(callback)
 
     def _state(self, uuid: str) -> _State:
-        """State of a card, once it answers; lock held. Raises CardFailed."""
+        """Return the card's state once it answers; the lock is held. Raises CardFailed."""
         self._answer()
         state = self._driver.states[uuid]
         while state.hangs and not self.over:
@@ -318,7 +318,7 @@ class SimulatedSession:
         return state
 
     def _answer(self) -> None:
-        """Let happen what is due, then be slow, hung or broken as the driver is; lock held."""
+        """Inject due faults, then be slow, hung or broken as the driver is; the lock is held."""
         driver = self._driver
         driver.let_happen_what_is_due()
         slow_until_s = driver.now_s() + driver.fault.slow_s
@@ -330,7 +330,7 @@ class SimulatedSession:
 
 
 def _named(cards: Sequence[DriverCard], name: str) -> list[str]:
-    """UUIDs. Raises FaultError when there are none."""
+    """Return the named UUIDs. Raises FaultError if there are none."""
     found = [card.uuid for card in cards if name in {"", str(card.index), card.uuid}]
     if not found:
         there = ", ".join(f"{card.index} ({card.uuid})" for card in cards)
@@ -344,7 +344,7 @@ def _timeline(cluster: ClusterFile, node: str, cards: Sequence[DriverCard]) -> l
 
 def _fault(fault: DescribedFault, cards: Sequence[DriverCard]) -> Fault:
     card = "" if fault.card is None else str(fault.card)
-    # Reading the file has not looked at cards that an annotation describes.
+    # Reading the file did not check cards that an annotation describes.
     _named(cards, card)
     if fault.xid is not None:
         return XidFault(card, fault.xid)

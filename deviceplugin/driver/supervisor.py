@@ -1,14 +1,14 @@
-"""Which process asks which card, so that a card that hangs costs only itself.
+"""Assigns cards to processes, so that a hanging card affects only itself.
 
     TOGETHER --silent or failing for a minute, or the first to hang when all did--> APART
        ▲ ▲                                                                           │ │
-       │ └──── it answers there, and to the common process at the next look ─────────┘ │
-       └───── taken back ── RELEASED: no process touches it ◀──── release (also from TOGETHER)
+       │ └──── it answers there, and to the shared process at the next try ──────────┘ │
+       └───── reclaimed ── RELEASED: no process touches it ◀──── release (also from TOGETHER)
 
-TOGETHER: the common process asks it, in a thread of its own; while that hangs the others are asked all the same.
-APART: it has a process of its own (`CardApart`). The common one is left alone, with its thread that hangs: were it
-ended, errors of the other cards would be missed.
-The common process is ended when all cards hang in it, and restarted when it died; pending calls are repeated.
+TOGETHER: the shared process queries it in a separate thread; while that hangs, the others are still queried.
+APART: it has a process of its own (`CardApart`). The shared process keeps running with its hanging thread: ending it
+would lose errors of the other cards.
+The shared process is ended if all cards hang in it, and restarted if it died; pending calls are repeated.
 Owned by the event loop.
 """
 
@@ -45,13 +45,13 @@ def _now_s() -> float:
 
 T = TypeVar("T")
 _LISTEN_AGAIN_S: Final = 10.0
-_DEATHS: Final = 2  # of the common process between two looks, while this card was asked more often than any other
+_DEATHS: Final = 2  # of the shared process between two looks, while this card was queried more often than any other
 _ALL_RELEASED: Final = "every card is released"
 log = structlog.get_logger()
 
 
 class SupervisedDriver:
-    """`cards.Driver`. Make it inside the event loop."""
+    """`cards.Driver` with processes. Create it inside the event loop."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class SupervisedDriver:
         trials: CudaTrials | None = None,
         attached: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """start: makes a process; raises SourceFailed. trials: of CUDA; None for cards without CUDA.
+        """start: creates a process; raises SourceFailed. trials: of CUDA; None for cards without CUDA.
 
         attached: PCI addresses of the cards that the kernel shows here.
         """
@@ -87,17 +87,17 @@ class SupervisedDriver:
         self._known |= {card.uuid: card for card in cards}
 
     async def cards(self) -> DriverCards:
-        """Every card, described again. New cards are found only while the common process may ask every known one."""
+        """Return all cards, described again. Finds new ones only while the shared process may query every known one."""
         if self._common is not None and (self.grown() or _now_s() >= self._counted_s + self._limits.recount_s):
             await self._recount(self._common)
         return await self._in_common(self._described)
 
     def grown(self) -> bool:
-        """Whether the kernel shows a card that it did not show when the cards were counted."""
+        """Return whether the kernel shows a card that it did not show when the cards were counted."""
         return not self._attached() <= self._attached_last
 
     async def _recount(self, common: OpenedDriver) -> None:
-        """End the common process where a new one counts more cards: NVML counts them once, when opened."""
+        """End the shared process if a new one counts more cards: NVML counts them once, when opened."""
         self._counted_s, self._attached_last = _now_s(), self._attached()
         with contextlib.suppress(SourceFailed):
             counting = await self.processes.opened(spare=1, passing=True)
@@ -107,7 +107,7 @@ class SupervisedDriver:
                 await self._end_common(common)
 
     async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
-        """A reading or an error for each card."""
+        """Return a reading or an error for each card."""
         asking = {uuid: await self._started(self._reading(uuid)) for uuid in uuids}
         answers = await asyncio.gather(*asking.values(), return_exceptions=True)
         found: dict[str, CardReading | SourceFailed] = {}
@@ -118,11 +118,11 @@ class SupervisedDriver:
         return found
 
     async def events(self) -> Sequence[Xid]:
-        """The next errors of any card."""
+        """Return the next errors of any card."""
         return [await self._xids.get(), *(self._xids.get_nowait() for _ in range(self._xids.qsize()))]
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """Set the mode. Raises NoAnswer for a card that is asked apart, which hangs or fails."""
+        """Set the mode. Raises NoAnswer for a card with its own process, because that card hangs or fails."""
         self._check_held(uuid)
         card = self._known.get(uuid)
         if card is None or uuid in self._apart:
@@ -131,7 +131,7 @@ class SupervisedDriver:
 
     @property
     def tries_cuda(self) -> bool:
-        """Whether `cuda` says something of a card."""
+        """Whether `cuda` can tell anything about a card."""
         return self._trials is not None
 
     async def cuda(self, uuid: str) -> CudaAnswer:
@@ -150,7 +150,7 @@ class SupervisedDriver:
         for uuid in added & self._apart.keys():
             await self._apart.pop(uuid).leave()
         if added and self._common is not None:
-            # NVML cannot let go of one card: the others are asked by a new process, which does not touch it.
+            # NVML cannot release one card: a new process, which does not touch it, queries the others.
             await self._end_common(self._common)
         if added and (problems := self._abandoned()):
             raise SourceFailed("; ".join(problems))
@@ -159,12 +159,12 @@ class SupervisedDriver:
         return tuple(filter(None, [*self._abandoned(), self._hidden()]))
 
     def _abandoned(self) -> list[str]:
-        """Messages about processes that the kernel does not end."""
+        """Return messages about processes that the kernel does not end."""
         trying = self._trials.problem() if self._trials is not None else ""
         return list(filter(None, [self.processes.problem(), trying]))
 
     def _hidden(self) -> str:
-        """A container gets the device nodes of the cards that are there when it is made."""
+        """Return a message about hidden cards: a container gets only the device nodes that exist at its creation."""
         known = {card.pci for card in self._known.values()}
         hidden = sorted(self._attached_last - self._attached_first - known)
         if not hidden or self._common is None:
@@ -187,7 +187,7 @@ class SupervisedDriver:
         try:
             reading = await (apart.reading(card) if apart else self._in_common(lambda opened: self._read(opened, card)))
         except CardFailed as error:
-            # A card that came back to the bus may be known only to a process that opens the driver after it did.
+            # A card that came back to the bus may be visible only to a process that opens the driver afterwards.
             self._failing_s.setdefault(uuid, _now_s())
             if _now_s() - self._failing_s[uuid] >= self._limits.hung_s:
                 self._set_apart(uuid, error)
@@ -203,7 +203,7 @@ class SupervisedDriver:
             raise NoAnswer(f"card {uuid} is released")
 
     async def _read(self, opened: OpenedDriver, card: DriverCard) -> CardReading:
-        # Again: it may be that the process was ended, and another made, because this card was released.
+        # Checked again: the process may have been replaced because this card was released.
         self._check_held(card.uuid)
         try:
             reading = await opened.reading(card, self._limits.answer_s)
@@ -241,13 +241,13 @@ class SupervisedDriver:
                 await self._apart.pop(card.uuid).leave()
             if not card.mig:
                 self._listen(opened, card.uuid)
-        # Of an index that did not answer it is not known which card it is: it may be any that is missing.
+        # An index that did not answer may belong to any missing card.
         unasked = self._known.keys() - {card.uuid for card in found} if silent else alone
         cards = tuple(sorted(found, key=lambda card: card.index))
         return DriverCards(opened.version, cards, frozenset(unasked), silent)
 
     async def _each(self, opened: OpenedDriver, asked: Mapping[str, CardKey]) -> tuple[list[DriverCard], bool]:
-        """The cards that answer, and whether some did not in time. One that fails is left out, for its own part."""
+        """Return the cards that answer, and whether some did not in time. A card that fails is left out."""
         limit_s = self._limits.answer_s
         asking = {who: await self._started(opened.described(key, who, limit_s)) for who, key in asked.items()}
         found, silent = [], False
@@ -260,13 +260,13 @@ class SupervisedDriver:
         return found, silent
 
     async def _started(self, asking: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Ask, and wait a moment: usually cards are asked one at a time, which shows the one that hangs."""
+        """Start the call and wait briefly: normally cards are queried one at a time, which reveals a hanging one."""
         task = asyncio.create_task(asking)
         await asyncio.wait({task}, timeout=self._limits.patience_s)
         return task
 
     async def _in_common(self, ask: Callable[[OpenedDriver], Awaitable[T]]) -> T:
-        """Ask the common process; once more if it dies of that, or of something else. Raises SourceFailed."""
+        """Query the shared process; retry once if it dies, for whatever reason. Raises SourceFailed."""
         for last in (False, True):
             opened = await self._opened()
             try:
@@ -278,7 +278,7 @@ class SupervisedDriver:
             except (NoAnswer, CardFailed):
                 raise
             except SourceFailed:
-                # The driver is gone from under it; another process may find it again.
+                # The driver vanished from under it; another process may find it again.
                 await self._end_common(opened)
                 raise
         raise AssertionError
@@ -292,7 +292,7 @@ class SupervisedDriver:
                     raise NoAnswer(_ALL_RELEASED)
                 if _now_s() < self._next_s:
                     raise self._why.with_traceback(None)
-                # A process that fails again and again is made at growing intervals, until a card has answered.
+                # A process that keeps failing is restarted at growing intervals, until a card has answered.
                 self._next_s = _now_s() + self._pause_s
                 self._pause_s = min(self._limits.slowest_s, max(self._limits.start_s, 2 * self._pause_s))
                 try:
@@ -306,7 +306,7 @@ class SupervisedDriver:
             return self._common
 
     def _all_released(self) -> bool:
-        """Whether no process may have the driver open: even without a card it keeps the module from being replaced."""
+        """Whether no process may have the driver open: even without a card, it would keep the module in use."""
         return bool(self._known) and self._known.keys() <= self._released
 
     async def _died(self, opened: OpenedDriver, error: WorkerDied) -> None:
@@ -343,6 +343,6 @@ class SupervisedDriver:
                 log.warning("card.without_events", uuid=uuid)
                 return
             apart = self._apart.get(uuid)
-            # While a card is asked apart, the common process may still hear its errors too.
+            # While a card has its own process, the shared process may still receive its errors too.
             for xid in xids if opened is (apart.opened if apart and apart.opened else self._common) else ():
                 self._xids.put_nowait(xid)

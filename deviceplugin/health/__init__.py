@@ -1,4 +1,4 @@
-"""The health of each card: the rules, the state of every card over time, the monitor that keeps asking the driver.
+"""The health of each card: the rules, the state of every card over time, and the monitor that polls the driver.
 
 Knows neither the API server nor the kubelet. Rules and states are pure.
 """

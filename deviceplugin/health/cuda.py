@@ -1,6 +1,6 @@
-"""When CUDA is tried on a card again, and what a trial says of the card. Pure.
+"""Decides when to retry CUDA on a card, and what a trial says about the card. Pure.
 
-UNTRIED --cuInit answers 0, or cannot be tried here--> STARTS ──ten minutes later, or its fabric changed──▶ again
+UNTRIED --cuInit returns 0, or cannot be tried here--> STARTS ──ten minutes later, or its fabric changed──▶ again
    └──────────── any other answer, or none ─────────▶ FAILED ──15 s later─────────────────────────────────▶ again
 """
 
@@ -26,7 +26,7 @@ USUAL: Final = TrialPace()
 
 @dataclass(frozen=True, slots=True)
 class CudaTrial:
-    """at_s: monotonic seconds. fabric: `CardReading.fabric` then."""
+    """Result of the last trial. at_s: monotonic seconds. fabric: `CardReading.fabric` then."""
 
     answer: CudaAnswer
     at_s: float
@@ -34,16 +34,16 @@ class CudaTrial:
 
 
 def next_s(trial: CudaTrial | None, fabric: str, pace: TrialPace) -> float:
-    """When to try again, in monotonic seconds. fabric: as it is now."""
+    """Return when to try again, in monotonic seconds. fabric: as it is now."""
     if trial is None or trial.fabric != fabric:
         return _AT_ONCE
     return trial.at_s + (pace.failed_s if trial.answer.reason else pace.seldom_s)
 
 
 def reason_of(trial: CudaTrial | None, fabric: str) -> str:
-    """Why no new pod may have the card, in one word; "" where CUDA starts, or where nothing speaks against it.
+    """Return why no new pod may have the card, in one word; "" if CUDA starts or nothing indicates that it does not.
 
-    The fabric counts only where CUDA cannot be tried: one cuInit that answers 0 knows better.
+    The fabric counts only if CUDA cannot be tried: a cuInit that returns 0 is better evidence.
     """
     if trial is None:
         return cuda.UNTRIED

@@ -1,7 +1,8 @@
-"""Tries CUDA on each card: at start, when card or driver have changed, soon after a failure, seldom otherwise.
+"""Tries CUDA on each card: at start, when card or driver have changed, soon after a failure, otherwise rarely.
 
-A card takes no new pods until CUDA has been tried on it, nor while that fails (`health.cuda`). Cards that are split,
-lost, silent or released are not tried; while one is released none is, since CUDA may open every card that it finds.
+A card takes no new pods until CUDA has been tried on it, nor while CUDA fails there (`health.cuda`). Cards that are
+split, lost, silent or released are not tried. While any card is released, none is tried: CUDA may open every card that
+it finds.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class CudaWatch:
-    """Owned by the event loop. on_change: called whenever `states` may say something else."""
+    """CUDA trials over time. Owned by the event loop. on_change: called whenever the result of `states` may change."""
 
     driver: Driver
     states: CardStates
@@ -36,7 +37,7 @@ class CudaWatch:
     _trying: set[str] = field(default_factory=set)
 
     def look(self) -> None:
-        """There may be a card to try."""
+        """Check soon for cards to try."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -52,11 +53,11 @@ class CudaWatch:
                         await self._wake.wait()
 
     async def _try(self, uuid: str) -> None:
-        """Try one card; a card that hangs keeps no other waiting here."""
+        """Try one card; a card that hangs does not delay the others."""
         try:
             answer = await self.driver.cuda(uuid)
         except NoAnswer:
-            await asyncio.sleep(_BETWEEN_S)  # A card was released meanwhile: nothing is known of this one.
+            await asyncio.sleep(_BETWEEN_S)  # A card was released meanwhile: the result proves nothing.
             return
         finally:
             self._trying.discard(uuid)
@@ -80,5 +81,5 @@ class CudaWatch:
         return max(_BETWEEN_S, min([_LOOK_S, *(at_s - self.now_s() for at_s in self._next().values())]))
 
     def _next(self) -> dict[str, float]:
-        """UUID -> when to try CUDA, in monotonic seconds, of the cards that are not being tried."""
+        """Return UUID -> when to try CUDA, in monotonic seconds, for cards without a running trial."""
         return {uuid: at_s for uuid, at_s in self.states.to_try(self.pace).items() if uuid not in self._trying}

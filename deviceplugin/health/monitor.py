@@ -1,10 +1,10 @@
-"""Keeps asking the driver: which cards there are, what happened to them, and a reading of each.
+"""Polls the driver: which cards exist, the errors that they report, and a reading of each.
 
-    cards ──▶ every few seconds a reading of each card that is not released ──▶ … ──▶ now and then cards again
-      └ the driver fails: nobody answered, so every card is a little less trusted; again, soon
-      └ it cannot be opened for minutes: ends, so that the container is made again
+    cards ──▶ every few seconds a reading of each card that is not released ──▶ … ──▶ cards again, from time to time
+      └ the driver fails: every card is trusted a little less; retry soon
+      └ it cannot be opened for minutes: exits, so that the kubelet recreates the container
 
-Errors come at any time. What one card does, or leaves, is of that card alone (`driver.supervisor`).
+Errors may arrive at any time. The behavior of one card affects only that card (`driver.supervisor`).
 """
 
 import asyncio
@@ -35,16 +35,16 @@ log = structlog.get_logger()
 
 
 class NeedsNewContainer(Exception):
-    """The driver could not be opened for so long that only another container may help; the message says why."""
+    """The driver could not be opened for so long that only a new container may help; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds. reading: between two readings of a card. cards: between two looks at which cards there are.
+    """Intervals in seconds. reading: between two readings of a card. cards: between two queries for the list of cards.
 
-    again: before the driver is asked once more after it failed. slow: before it is asked for its cards again after one
-    did not answer, whose initialization may take seconds; a few times, then ever later. end: after which a driver that
-    cannot be opened ends the process; 0: never.
+    again: before a retry after the driver failed. slow: before the list is queried again after a card did not answer,
+    because its initialization may take seconds; constant for a few times, then growing. end: time after which an
+    unopenable driver ends the process; 0: never.
     """
 
     reading_s: float = 10.0
@@ -61,12 +61,12 @@ _NEVER: Final = float("-inf")
 
 @dataclass(slots=True, kw_only=True)
 class CardKeeper:
-    """Owned by the event loop.
+    """Keeps `states` up to date. Owned by the event loop.
 
-    forget: what `states` remembers is from before a reboot. wall_s: Unix seconds. on_change: called
-    whenever `states` may say something else. on_xid: told of each error of the driver. on_cuda: called
-    whenever CUDA has been tried on a card. problem: why the driver, or a
-    card, does not answer; "" while all do. shared_in: the compute mode in which programs share a card here.
+    forget: the health in `states` is from before a reboot. wall_s: Unix seconds. on_change: called whenever the result
+    of `states` may change. on_xid: called with each error of the driver. on_cuda: called after each CUDA trial of a
+    card. problem: why the driver or a card does not answer; "" if all do. shared_in: the compute mode in which programs
+    share a card here.
     """
 
     driver: Driver
@@ -103,7 +103,7 @@ class CardKeeper:
             await self.driver.close()
 
     async def release(self, uuids: Iterable[str], until_s: float | None) -> str:
-        """Let go of these until then, Unix seconds; None: take them back. Why a card may still be held; "" else."""
+        """Release these cards until then (Unix seconds); None: reclaim. Return why one may still be held, or ""."""
         self.states.release(uuids, until_s)
         self.on_change()
         self._cards_at_s = self._readings_at_s = _NEVER
@@ -160,7 +160,7 @@ class CardKeeper:
         return bool(self.states.cards) and self.states.released().keys() >= {card.uuid for card in self.states.cards}
 
     async def _list_cards(self) -> None:
-        # Before it is asked: a card that is taken back meanwhile may be split by now, and has to be looked at again.
+        # Before the query: a card that is reclaimed during it may be split by now and must be checked again.
         self._cards_at_s = time.monotonic()
         found = await self.driver.cards()
         self._slow_looks = self._slow_looks + 1 if found.silent and not self._is_more(found) else 0
@@ -176,13 +176,13 @@ class CardKeeper:
         return any(card.uuid not in known for card in found.cards)
 
     async def _read(self) -> None:
-        """Raises SourceFailed when it is the driver that fails, and no card."""
+        """Take one reading of each card. Raises SourceFailed if the driver fails, not a card."""
         self._readings_at_s = time.monotonic()
         released = self.states.released()
-        # A card that is split answers few questions, and is not shared here.
+        # A split card answers few queries, and is not shared here.
         asked = [card.uuid for card in self.states.cards if card.uuid not in released and not card.mig]
         answers = await self.driver.readings(asked)
-        # What was released while it was asked has been told to be silent.
+        # A card released during the query was meant to be silent.
         answers = {uuid: answer for uuid, answer in answers.items() if uuid not in self.states.released()}
         failures = [answer for answer in answers.values() if isinstance(answer, SourceFailed)]
         if (
@@ -230,7 +230,7 @@ class CardKeeper:
         self.on_change()
 
     def _ends_in(self) -> str:
-        """Warning while the driver cannot be opened. Raises NeedsNewContainer when that has lasted too long."""
+        """Return a warning while the driver cannot be opened. Raises NeedsNewContainer if that lasts too long."""
         if not self.pace.end_s:
             return ""
         now_s = time.monotonic()

@@ -25,7 +25,7 @@ class _Document(msgspec.Struct, rename="camel"):
 
 
 class HealthFile:
-    """In the state directory; owned by one thread. problem: why the file was not used; "" when it was."""
+    """Health file in the state directory; owned by one thread. problem: why the file was not used; "" if it was."""
 
     def __init__(self, directory: Path, boot_id: str) -> None:
         """boot_id: changes with each boot of the machine, which resets every card."""
@@ -35,10 +35,10 @@ class HealthFile:
         self.problem = ""
 
     def load(self, announced: Iterable[str] = ()) -> dict[str, CardHealth]:
-        """UUID -> health, of the cards that were not simply healthy; after a reboot they recover.
+        """Return UUID -> health of the cards that were not healthy; after a reboot they recover.
 
-        announced: cards that were there when the file was written. Nobody knows which of them were unhealthy where it
-        cannot be read, so each has to show that it is well.
+        announced: cards that existed when the file was written. If it cannot be read, any of them may have been
+        unhealthy, so each has to prove that it is healthy.
         """
         try:
             document = msgspec.json.decode(self._path.read_bytes(), type=_Document)
@@ -60,7 +60,7 @@ class HealthFile:
         }
 
     def save(self, by_uuid: Mapping[str, CardHealth]) -> None:
-        """Keep them; what only counts good answers, or grows all the time, is not worth a write. Raises OSError."""
+        """Save the healths. Changes of good-answer counts or growing values alone cause no write. Raises OSError."""
         kept = {
             uuid: replace(health, good=0, good_s=0.0, silent=0, failed=0, failed_s=0.0)
             for uuid, health in by_uuid.items()
@@ -74,7 +74,7 @@ class HealthFile:
         self._saved = worth
 
     def _health(self, uuid: str, record: msgspec.Raw) -> CardHealth:
-        """A record that cannot be read was of a card that was not healthy: it has to show that it is."""
+        """Read one record. An unreadable one belongs to a card that was not healthy: the card must prove its health."""
         try:
             return msgspec.json.decode(record, type=CardHealth)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -92,7 +92,7 @@ class _SavedInventory(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class LastKnown:
-    """cards: with what an inventory says of them, so without their minors. same_boot: the machine has not rebooted."""
+    """Saved cards. cards: with an inventory's facts, so without minors. same_boot: the machine has not rebooted."""
 
     cards: tuple[DriverCard, ...] = ()
     same_boot: bool = False
@@ -100,7 +100,7 @@ class LastKnown:
 
 
 class LastKnownFile:
-    """In the state directory; owned by one thread."""
+    """Inventory file in the state directory; owned by one thread."""
 
     def __init__(self, directory: Path, boot_id: str) -> None:
         """boot_id: changes with each boot of the machine."""
@@ -109,7 +109,7 @@ class LastKnownFile:
         self._saved = ""
 
     def load(self) -> LastKnown:
-        """The saved cards; none, with a problem, if they cannot be read."""
+        """Return the saved cards; no cards and a problem if they cannot be read."""
         try:
             document = msgspec.json.decode(self._path.read_bytes(), type=_SavedInventory)
             known = inventory.decode(document.inventory)
@@ -120,7 +120,7 @@ class LastKnownFile:
         return LastKnown(tuple(card_of(card) for card in known.cards), document.boot_id == self._boot_id)
 
     def save(self, text: str) -> None:
-        """Keep this inventory, as it is announced. Raises OSError."""
+        """Save this inventory as announced. Raises OSError."""
         if text == self._saved:
             return
         replace_file(self._path, msgspec.json.encode(_SavedInventory(self._boot_id, text)))

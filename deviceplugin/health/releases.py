@@ -1,8 +1,8 @@
 """Cards that an operator has the plugin release, for a reset or a change of MIG mode, until they are reclaimed.
 
-    HELD --annotation `gpushare/release`, or the command--> RELEASED --its time is over, annotation or command--> HELD
+    HELD --annotation `gpushare/release`, or the command--> RELEASED --time-out, annotation or command--> HELD
 
-While the plugin holds a card, the driver refuses both. A released card is reclaimed automatically when its time ends,
+While the plugin holds a card, the driver rejects both. A released card is reclaimed automatically when its time ends,
 even after a restart of the plugin. Owned by the event loop.
 """
 
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class Order(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """An operator's request on the socket. cards: indexes, UUIDs, or `all`. done: take them back."""
+    """An operator's request on the socket. cards: indexes, UUIDs, or `all`. done: reclaim them."""
 
     cards: list[str]
     done: bool = False
@@ -35,20 +35,20 @@ class Order(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_def
 
 
 def socket_path(state_dir: Path) -> Path:
-    """Where orders are taken: in a directory that only its owner, root, may enter."""
+    """Return the path of the socket that accepts orders, in a directory that only its owner, root, may enter."""
     return state_dir / SOCKET
 
 
 @dataclass(slots=True, kw_only=True)
 class Releases:
-    """allocated: UUID -> units that pods have of the card. wall_s: Unix seconds."""
+    """Released cards. allocated: UUID -> units that pods have on the card. wall_s: Unix seconds."""
 
     keeper: CardKeeper
     allocated: Callable[[], dict[str, int]]
     wall_s: Callable[[], float]
 
     async def serve_line(self, line: bytes) -> str:
-        """An `Order` of the socket; what to say to who gave it. Raises line_socket.Refusal."""
+        """Serve an `Order` of the socket. Return the reply to its sender. Raises line_socket.Refusal."""
         order = msgspec.json.decode(line, type=Order)
         cards = self._named(order.cards)
         if order.done:
@@ -60,10 +60,10 @@ class Releases:
         return said
 
     async def follow(self, text: str) -> bool:
-        """Apply the annotation's current text; whether it has served its purpose and can be removed."""
+        """Apply the annotation's current text. Return whether it is served and can be removed."""
         cards = named(text.split(","), self.keeper.states.cards) if text else []
         uuids, released = frozenset(card.uuid for card in cards), self.keeper.states.released().keys()
-        # Kept over a restart: one whose time was over meanwhile is not released a second time.
+        # Kept over a restart: a card whose release has ended in the meantime is not released again.
         before = self.keeper.states.annotated()
         self.keeper.states.annotate(uuids)
         if back := (before - uuids) & released:
@@ -78,7 +78,7 @@ class Releases:
         return bool(text) and not uuids & self.keeper.states.released().keys()
 
     async def _release(self, cards: Sequence[DriverCard], for_s: float) -> tuple[str, str]:
-        """Why they may still be held, "" when they are not; what is to be said of them."""
+        """Release the cards. Return (why they may still be held, or ""; the message for the operator)."""
         until_s = self.wall_s() + for_s
         held = await self.keeper.release([card.uuid for card in cards], until_s)
         allocated, until = self.allocated(), datetime.fromtimestamp(until_s, UTC)
@@ -98,7 +98,7 @@ class Releases:
 
 
 def named(names: Iterable[str], cards: Sequence[DriverCard]) -> list[DriverCard]:
-    """The cards with these indexes or UUIDs; all of them for `all`."""
+    """Return the cards with these indexes or UUIDs; all cards for `all`."""
     wanted = {name.strip() for name in names}
     return [card for card in cards if wanted & {ALL, str(card.index), card.uuid}]
 

@@ -1,4 +1,4 @@
-"""The health of one card, and what it takes to trust it again. Pure.
+"""The health of one card, and the conditions for trusting it again. Pure.
 
           unclassified error,                 hardware error, third unclassified one,
           no answer 3 times,                  fails 3 times in 20 s, the driver advises a reset
@@ -11,13 +11,13 @@
        ▲                                                                  operator clears it   │
        └───────────────────────────── good for a while ────────────────────────────────────────┘
 
-    in each of them: HELD --released, until some time--> RELEASED --taken back, or that time has come--> HELD
+    in each of them: HELD --released until a set time--> RELEASED --reclaimed, or that time has come--> HELD
 
-SUSPECT takes no new pods, and nothing is done to those that are there. A card that needs a reset never leaves UNHEALTHY
-by time alone. A driver that does not answer says nothing of a card, so silence makes no card worse than SUSPECT, and
-neither does one error in answer to a question, nor one that the driver reports and does not say whose it is. A reset is
-seen when a card that was gone answers again, and by what its driver counts (`was_reset`). A released card is announced
-as SUSPECT at best. A clock that is set back restarts every wait.
+SUSPECT takes no new pods; existing pods are left alone. A card that needs a reset never leaves UNHEALTHY by time alone.
+A silent driver says nothing about a card. So silence makes no card worse than SUSPECT, nor does a single error in
+answer to a query, nor an error that the driver reports without naming a card. A reset is detected when a missing card
+answers again, and by the driver's counters (`was_reset`). A released card is announced as SUSPECT at best. A clock that
+is set back restarts every wait.
 """
 
 from collections.abc import Collection
@@ -28,10 +28,10 @@ from typing import Final
 from config.protocol.inventory import Health
 from deviceplugin.driver.cards import CardReading, Xid
 
-# Errors of a program, or that the driver ends by ending it; the card is healthy. These six are passed over by NVIDIA's
-# own device plugin (k8s-device-plugin, internal/rm/health.go). By NVIDIA's catalogue ("Analyzing Xid Errors with the
-# Xid Catalog", docs.nvidia.com/deploy/xid-errors), the action is to restart the program, or none, for all but 109,
-# after which it may take a reset: a driver that finds so advises it (CardReading.recovery).
+# Errors that a program causes, or that the driver resolves by ending the program; the card is healthy. NVIDIA's own
+# device plugin ignores these six (k8s-device-plugin, internal/rm/health.go). According to NVIDIA's catalog ("Analyzing
+# Xid Errors with the Xid Catalog", docs.nvidia.com/deploy/xid-errors), the action is to restart the program, or none,
+# for all but 109. XID 109 may require a reset: a driver that finds so advises it (CardReading.recovery).
 APPLICATION_XIDS: Final = {
     13: "graphics engine exception",
     31: "memory page fault of a program",
@@ -40,9 +40,9 @@ APPLICATION_XIDS: Final = {
     68: "video processor exception",
     109: "context switch timed out",
 }
-# The same catalogue: reset the GPU, or the machine. 74 has a procedure of its own there, which may end in a reset. Not
-# among them: 63 (a row was remapped; one that waits for a reset is seen in the readings) and 94 (contained memory
-# error: the program that met it is restarted). Those are unclassified, which keeps new pods away for a while.
+# The same catalog: reset the GPU, or the machine. 74 has its own procedure there, which may end in a reset. Not listed
+# here: 63 (a row was remapped; the readings show one that waits for a reset) and 94 (contained memory error: the
+# affected program is restarted). Those are unclassified, which keeps new pods away for a while.
 HARDWARE_XIDS: Final = {
     46: "the GPU stopped processing",
     48: "uncorrectable ECC error",
@@ -64,17 +64,17 @@ HARDWARE_XIDS: Final = {
 QUIET_S: Final = 300.0
 _UNCLASSIFIED_TIMES: Final = 3
 _UNCLASSIFIED_WITHIN_S: Final = 600.0
-# A card that was reset answers at once; whether it goes on doing so takes a few looks.
+# A card answers at once after a reset; a few more readings show whether it keeps answering.
 GOOD_READINGS: Final = 3
 GOOD_FOR_S: Final = 30.0
 _SILENT_AFTER: Final = 3
-# A healthy card may answer with an error for a moment; one that is gone goes on doing so.
+# A healthy card may briefly return an error; a missing card keeps returning it.
 FAILED_TIMES: Final = 3
 FAILED_FOR_S: Final = 20.0
 _DOUBTED_AFTER: Final = 2
 _ANSWERS_AGAIN: Final = 2
 
-RECOVERING: Final = "recovering"  # the reason, while it is watched
+RECOVERING: Final = "recovering"  # the reason during recovery
 RELEASED: Final = "released"
 _SILENT: Final = "silent"
 _FAILING: Final = "failing"
@@ -86,7 +86,7 @@ _DRAIN: Final = "drain"
 
 
 class HealthState(StrEnum):
-    """States drawn above."""
+    """States in the drawing above."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
@@ -98,12 +98,12 @@ class HealthState(StrEnum):
 class CardHealth:
     """Health of one card. Times are Unix seconds.
 
-    reason: what is wrong, "" when it is healthy. bad_s: when it last had what only a quiet time
-    gets over; None: never. needs_reset: time does not heal it. good: good answers in a row, since good_s. silent:
-    times in a row without an answer. failed: answers in a row that were errors, since failed_s; gone: so many that the
-    card was taken for lost. unclassified_s: of recent unclassified errors. uncorrected_ecc, attached, energy_mj,
-    persistent: as read last; None before the first answer. released_s: until when it is released; None: held.
-    annotated: the annotation `gpushare/release` named it, when that was last looked at.
+    reason: the problem, "" if healthy. bad_s: last time of an error that only a quiet period clears; None: never.
+    needs_reset: time does not heal it. good: consecutive good answers, since good_s. silent: consecutive missing
+    answers. failed: consecutive errors, since failed_s; gone: errors enough to consider the card lost. unclassified_s:
+    times of recent unclassified errors. uncorrected_ecc, attached, energy_mj, persistent: values last read; None before
+    the first answer. released_s: end of its release; None: held. annotated: the annotation `gpushare/release` named it
+    when last checked.
     """
 
     state: HealthState = HealthState.HEALTHY
@@ -127,14 +127,14 @@ class CardHealth:
 
 @dataclass(frozen=True, slots=True)
 class XidClasses:
-    """ignored: say nothing of the card. hardware: need a reset. Every other one is unclassified."""
+    """Classes of errors. ignored: say nothing about the card. hardware: need a reset. All others are unclassified."""
 
     ignored: frozenset[int]
     hardware: frozenset[int]
 
 
 def classes(ignored_xids: Collection[int], hardware_xids: Collection[int]) -> XidClasses:
-    """The tables above, as the configuration corrects them."""
+    """Return the tables above with the corrections of the configuration."""
     ignored, hardware = frozenset(ignored_xids), frozenset(hardware_xids)
     return XidClasses(
         (ignored | APPLICATION_XIDS.keys()) - hardware,
@@ -143,7 +143,7 @@ def classes(ignored_xids: Collection[int], hardware_xids: Collection[int]) -> Xi
 
 
 def after_xid(health: CardHealth, xid: Xid, now_s: float, xids: XidClasses) -> CardHealth:
-    """The driver reported an error of this card or, without a UUID, of some card."""
+    """Return the health after the driver reported an error of this card or, without a UUID, of an unknown card."""
     if xid.number in xids.ignored:
         return health
     reason = f"xid-{xid.number}"
@@ -161,7 +161,7 @@ def after_xid(health: CardHealth, xid: Xid, now_s: float, xids: XidClasses) -> C
 
 
 def after_reading(health: CardHealth, reading: CardReading, now_s: float) -> CardHealth:
-    """The card answered."""
+    """Return the health after a reading of the card."""
     reading = _completed(reading, health)
     known = health.uncorrected_ecc
     grown = known is not None and (reading.uncorrected_ecc or 0) > known
@@ -171,19 +171,19 @@ def after_reading(health: CardHealth, reading: CardReading, now_s: float) -> Car
     if reading.recovery and reading.recovery != _DRAIN:
         return _bad(health, HealthState.UNHEALTHY, f"{_ADVICE}{reading.recovery}", now_s, needs_reset=True)
     if health.needs_reset and health.reason.startswith(_ADVICE):
-        # What the driver advised, it no longer advises: it has been done.
+        # The driver has withdrawn its advice: the advised action has been taken.
         health = _recovering(health, now_s)
     if reading.recovery or reading.remap_pending or grown:
         reason = _ADVICE + _DRAIN if reading.recovery else _REMAP if reading.remap_pending else _ECC
         bad = _bad(health, HealthState.SUSPECT, reason, now_s)
-        # What waits is over when the driver says so; an error is over at once, and proves nothing by it.
+        # A wait ends when the driver reports its end. An error is over at once, so its end proves nothing.
         waits = not grown and health.state is not HealthState.RECOVERING
         return replace(bad, bad_s=health.bad_s) if waits else bad
     return _better(_counted(health, now_s), now_s)
 
 
 def _completed(reading: CardReading, health: CardHealth) -> CardReading:
-    """The reading; where the driver failed to tell what the card waits for, it waits for the same as before."""
+    """Return the reading; if the driver could not report pending actions, the previous ones are kept."""
     waits = health.reason if health.state in {HealthState.SUSPECT, HealthState.UNHEALTHY} else ""
     advice = waits.removeprefix(_ADVICE) if waits.startswith(_ADVICE) else ""
     remap = waits == _REMAP if reading.remap_pending is None else reading.remap_pending
@@ -191,12 +191,13 @@ def _completed(reading: CardReading, health: CardHealth) -> CardReading:
 
 
 def was_reset(health: CardHealth, reading: CardReading) -> bool:
-    """Whether the card was reset between its last reading and this one, also while nobody looked.
+    """Return whether the card was reset between its last reading and this one, even if nobody was watching.
 
-    The driver was attached to it again: it was reloaded, or the card left the bus. Or what it counts since it
-    initialised the card has become less: volatile ECC errors, energy (NVML API reference, nvmlEccCounterType_t and
-    nvmlDeviceGetTotalEnergyConsumption). Only persistence mode makes that a proof: without it the driver initialises a
-    card whenever somebody uses it again. Energy may have grown past what it was; then this sees no reset.
+    Signs: the driver attached to the card again, because the driver was reloaded or the card left the bus. Or a counter
+    since the card's initialization has become smaller: volatile ECC errors, energy (NVML API reference,
+    nvmlEccCounterType_t and nvmlDeviceGetTotalEnergyConsumption). Counters prove it only in persistence mode: otherwise
+    the driver initializes the card at each first use. If the energy has already grown past its old value, this detects
+    no reset.
     """
     if None not in {health.attached, reading.attached} and health.attached != reading.attached:
         return True
@@ -205,13 +206,13 @@ def was_reset(health: CardHealth, reading: CardReading) -> bool:
 
 
 def unanswered(health: CardHealth, now_s: float) -> CardHealth:
-    """The card was asked, and neither it nor the driver answered."""
+    """Return the health after a query that neither the card nor the driver answered."""
     health = replace(health, silent=health.silent + 1, good=0)
     return _doubted(health, _SILENT, now_s) if health.silent >= _SILENT_AFTER else health
 
 
 def failed(health: CardHealth, now_s: float, *, lost: bool) -> CardHealth:
-    """The card answered with an error, or the driver does not list it. lost: the error says that it is gone."""
+    """Return the health after the card answered with an error, or was not listed. lost: the card is missing."""
     since_s = health.failed_s if health.failed and health.failed_s <= now_s else now_s
     health = replace(health, failed=health.failed + 1, failed_s=since_s, silent=0, good=0)
     if health.failed >= FAILED_TIMES and now_s - since_s >= FAILED_FOR_S:
@@ -220,19 +221,19 @@ def failed(health: CardHealth, now_s: float, *, lost: bool) -> CardHealth:
 
 
 def cleared(health: CardHealth, now_s: float) -> CardHealth:
-    """An operator has cleared the card: it recovers, if it was unhealthy."""
+    """Return the health after an operator cleared the card: it recovers, if it was unhealthy."""
     if health.state is HealthState.SUSPECT:
         return _as_read(health)
     return _recovering(health, now_s)
 
 
 def released(health: CardHealth, until_s: float | None) -> CardHealth:
-    """Released until then; None: reclaimed. The next reading shows whether it was reset in between."""
+    """Return the health of a card released until then; None: reclaimed. The next reading shows whether it was reset."""
     return replace(health, released_s=until_s, silent=0, failed=0, good=0)
 
 
 def announced(health: CardHealth) -> tuple[Health, str]:
-    """Health and reason as in docs/develop/protocol.md, "Inventory": `unhealthy` also while recovering."""
+    """Return health and reason as in docs/develop/protocol.md, "Inventory": `unhealthy` also while recovering."""
     if health.state is HealthState.RECOVERING:
         return Health.UNHEALTHY, RECOVERING
     if health.released_s is not None and health.state is not HealthState.UNHEALTHY:
@@ -241,29 +242,30 @@ def announced(health: CardHealth) -> tuple[Health, str]:
 
 
 def _doubted(health: CardHealth, reason: str, now_s: float) -> CardHealth:
-    """A healthy card as suspect, for this reason; any other card unchanged."""
+    """Return a healthy card as suspect, for this reason; any other card unchanged."""
     if health.state is not HealthState.HEALTHY:
         return health
     return replace(health, state=HealthState.SUSPECT, reason=reason, bad_s=now_s)
 
 
 def _bad(health: CardHealth, state: HealthState, reason: str, now_s: float, *, needs_reset: bool = False) -> CardHealth:
-    """Never better than it is: what is bad keeps an unhealthy card so, and ends a recovery.
+    """Return a health that is never better than before: an error keeps an unhealthy card so and ends a recovery.
 
-    Of reasons that need a reset the first stays, except the driver's advice: it may be withdrawn, an error may not.
+    The first reason that needs a reset is kept, unless it is the driver's advice: advice may be withdrawn, errors may
+    not.
     """
     stays = health.needs_reset and not (needs_reset and health.reason.startswith(_ADVICE))
     if health.state is HealthState.RECOVERING:
         state = HealthState.UNHEALTHY
     elif health.state is HealthState.UNHEALTHY and (state is HealthState.SUSPECT or stays):
         state, reason, needs_reset = HealthState.UNHEALTHY, health.reason, health.needs_reset
-    # Time means nothing to what needs a reset: the same reason again is no news, and nothing to write down.
+    # Time does not matter if a reset is needed: the same reason again changes nothing and causes no write.
     bad_s = health.bad_s if needs_reset else now_s
     return replace(health, state=state, reason=reason, bad_s=bad_s, needs_reset=needs_reset, good=0)
 
 
 def _recovering(health: CardHealth, now_s: float) -> CardHealth:
-    """A reset was seen, or an operator cleared it: only an unhealthy card has anything to recover from."""
+    """Return the health after a reset or an operator's clearing: only an unhealthy card has to recover."""
     if health.state not in {HealthState.UNHEALTHY, HealthState.RECOVERING}:
         return health
     return replace(
@@ -272,7 +274,7 @@ def _recovering(health: CardHealth, now_s: float) -> CardHealth:
 
 
 def _counted(health: CardHealth, now_s: float) -> CardHealth:
-    """One more good answer; the first one, and one of before a clock was set back, begins the count."""
+    """Count one more good answer. Restart the count at the first, and after a clock was set back."""
     if health.bad_s is not None and now_s < health.bad_s:
         health = replace(health, bad_s=now_s)
     if health.good == 0 or now_s < health.good_s:
@@ -312,7 +314,7 @@ def _as_reported(reading: CardReading, health: CardHealth) -> CardHealth:
 
 
 def _as_read(health: CardHealth) -> CardHealth:
-    """Nothing is held against it; what was read of it stays, and what operators have said of releasing it."""
+    """Return a healthy state that keeps the values read and the operators' releases."""
     return CardHealth(
         uncorrected_ecc=health.uncorrected_ecc,
         attached=health.attached,
@@ -332,13 +334,13 @@ _EVERY_S: Final = 60.0
 
 @dataclass(slots=True)
 class XidLog:
-    """Time of the last log line per card and error number."""
+    """Rate limit for logged errors: time of the last log line per card and error number."""
 
     _logged_s: dict[tuple[str, int], float] = field(default_factory=dict)
     _unlogged: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def times(self, xid: Xid, now_s: float) -> int:
-        """How many errors to log now, those that were passed over included; 0: none yet."""
+        """Return how many errors to log now, including suppressed ones; 0: none yet."""
         key = (xid.uuid, xid.number)
         times = self._unlogged.pop(key, 0) + xid.times
         if key in self._logged_s and 0 <= now_s - self._logged_s[key] < _EVERY_S:

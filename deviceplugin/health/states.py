@@ -1,7 +1,7 @@
 """Every card of the node, its health, and its last reading. Pure.
 
-A card that the driver stops naming is kept: as many fake devices as it has units turn unhealthy,
-instead of vanishing under containers of other cards. It is forgotten at the next boot.
+A card that the driver stops naming is kept: as many fake devices as it has units turn unhealthy, instead of vanishing
+under containers of other cards. It is forgotten at the next boot.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,10 +26,10 @@ class HealthChange:
 
 @dataclass(slots=True)
 class CardStates:
-    """xids: None where health is not watched: then every card counts as healthy forever.
+    """All cards. xids: None if health is not watched: then every card always counts as healthy.
 
-    driver: its version, "" while it has not answered. healths: by UUID, also of cards that are not there now.
-    tries_cuda: whether a card has to show that CUDA starts on it. cuda: the last trial by UUID.
+    driver: its version, "" while it has not answered. healths: by UUID, including missing cards. tries_cuda: whether a
+    card has to prove that CUDA starts on it. cuda: the last trial by UUID.
     """
 
     xids: XidClasses | None
@@ -42,9 +42,9 @@ class CardStates:
     _named: frozenset[str] = frozenset()
 
     def remember(self, cards: Iterable[DriverCard], healths: Mapping[str, CardHealth] | None = None) -> None:
-        """Start with the cards that were known before the driver has answered, and with how they did.
+        """Start with the cards and healths known before the driver has answered.
 
-        Where health is not watched, no card would recover: only who is released stays so.
+        If health is not watched, no card would recover, so only releases are kept.
         """
         self.cards = tuple(cards)
         for uuid, health in (healths or {}).items():
@@ -52,9 +52,9 @@ class CardStates:
             self.healths[uuid] = kept if self.xids is None else health
 
     def found(self, found: DriverCards, *, forget: bool) -> None:
-        """The driver named its cards. forget: the earlier ones that it does not name are forgotten.
+        """Record the cards that the driver named. forget: forget earlier cards that it does not name.
 
-        One that it does not name is kept; that it is gone is for its readings to show.
+        Otherwise such a card is kept; its readings will show that it is missing.
         """
         named = frozenset(card.uuid for card in found.cards)
         kept = [card for card in self.cards if card.uuid not in named and (not forget or card.uuid in found.unasked)]
@@ -65,18 +65,18 @@ class CardStates:
         self.cards = tuple(sorted((*found.cards, *_beside(found.cards, kept, never_had)), key=lambda card: card.index))
 
     def named(self) -> DriverCards:
-        """The cards as the driver names them now, without those that it has lost; none before it has answered."""
+        """Return the cards as the driver names them now, without lost ones; none before its first answer."""
         there = (card for card in self.cards if card.uuid in self._named and not self.of(card.uuid).gone)
         return DriverCards(self.driver, tuple(there))
 
     def xid(self, xid: Xid, now_s: float) -> None:
-        """The driver reported an error; of no card in particular, it is taken for one of every card."""
+        """Record an error reported by the driver; an error without a card counts for every card."""
         for card in self.cards:
             if xid.uuid in {"", card.uuid} and self.xids is not None:
                 self.healths[card.uuid] = rules.after_xid(self.of(card.uuid), xid, now_s, self.xids)
 
     def answered(self, answers: Mapping[str, CardReading | SourceFailed], now_s: float) -> None:
-        """UUID -> what a card answered. Where every card fails, and none is said to be gone, it is the driver."""
+        """Record UUID -> answer. If every card fails and none is reported missing, the driver is at fault."""
         failures = [answer for answer in answers.values() if isinstance(answer, CardFailed)]
         of_the_driver = len(answers) == len(failures) > 1 and not any(failure.lost for failure in failures)
         for uuid, answer in answers.items():
@@ -107,36 +107,36 @@ class CardStates:
             self.cuda.pop(uuid, None)
 
     def release(self, uuids: Iterable[str], until_s: float | None) -> None:
-        """Release these cards until then; None: reclaim them."""
+        """Release these cards until `until_s`; None: reclaim them."""
         for uuid in uuids:
             self.readings.pop(uuid, None)
             self.cuda.pop(uuid, None)
             self.healths[uuid] = rules.released(self.of(uuid), until_s)
 
     def released(self) -> dict[str, float]:
-        """UUID -> until when it is released."""
+        """Return UUID -> end of its release."""
         return {uuid: health.released_s for uuid, health in self.healths.items() if health.released_s is not None}
 
     def annotate(self, uuids: frozenset[str]) -> None:
-        """The annotation `gpushare/release` names these now, and no others."""
+        """Record that the annotation `gpushare/release` now names exactly these cards."""
         for uuid in uuids | self.annotated():
             self.healths[uuid] = replace(self.of(uuid), annotated=uuid in uuids)
 
     def annotated(self) -> frozenset[str]:
-        """UUIDs that the annotation named when that was last looked at, by this process or the one before."""
+        """Return the UUIDs that the annotation named when this or the previous process last checked."""
         return frozenset(uuid for uuid, health in self.healths.items() if health.annotated)
 
     def cleared(self, uuids: Iterable[str], now_s: float) -> None:
-        """An operator has cleared these."""
+        """Record that an operator has cleared these cards."""
         for uuid in uuids:
             self.healths[uuid] = rules.cleared(self.of(uuid), now_s)
 
     def of(self, uuid: str) -> CardHealth:
-        """The health of one card; healthy until something else is known."""
+        """Return the health of one card; healthy unless known otherwise."""
         return self.healths.get(uuid, CardHealth())
 
     def announced(self) -> dict[str, tuple[Health, str]]:
-        """UUID -> health and reason, as they are announced in the inventory."""
+        """Return UUID -> health and reason for the inventory."""
         return {card.uuid: self._announced(card) for card in self.cards}
 
     def _announced(self, card: DriverCard) -> tuple[Health, str]:
@@ -151,7 +151,7 @@ class CardStates:
             return ""
         trial = self.cuda.get(uuid)
         if trial is None and self.released():
-            trial = _NOT_TRIED  # That may last a day: the cards take pods meanwhile.
+            trial = _NOT_TRIED  # That may last a day: the cards take pods during that time.
         return cuda.reason_of(trial, self._fabric(uuid))
 
     def _fabric(self, uuid: str) -> str:
@@ -159,29 +159,29 @@ class CardStates:
         return reading.fabric if reading else ""
 
     def absent(self) -> dict[str, tuple[str, ...]]:
-        """UUID -> optional facts that the driver fails to tell, each `name: why`."""
+        """Return UUID -> optional facts that the driver fails to report, each `name: why`."""
         read = {uuid: reading.absent for uuid, reading in self.readings.items()}
         return {card.uuid: (*card.absent, *read.get(card.uuid, ())) for card in self.cards}
 
     def to_try(self, pace: TrialPace = USUAL) -> dict[str, float]:
-        """UUID -> when to try CUDA, in monotonic seconds, of each card that answers; none while one is released."""
+        """Return UUID -> when to try CUDA, in monotonic seconds, for responsive cards; empty while one is released."""
         if not self.tries_cuda or self.released():
             return {}
         return {uuid: cuda.next_s(self.cuda.get(uuid), self._fabric(uuid), pace) for uuid in self._answering()}
 
     def tried(self, uuid: str, answer: CudaAnswer, now_s: float) -> None:
-        """CUDA was tried on the card. now_s: monotonic."""
+        """Record a CUDA trial of the card. now_s: monotonic."""
         self.cuda[uuid] = CudaTrial(answer, now_s, self._fabric(uuid))
 
     def cuda_problem(self) -> str:
-        """Why CUDA starts on none of the cards that answer, and what to do; "" where one may take pods."""
+        """Return why CUDA starts on none of the responsive cards, and the remedy; "" if one may take pods."""
         reasons = [self._reason(uuid) for uuid in self._answering()]
         if not reasons or "" in reasons or UNTRIED in reasons:
             return ""
         return f"CUDA starts on no card: {'; '.join(dict.fromkeys(map(sentence, reasons)))}"
 
     def cuda_problems(self) -> list[str]:
-        """Messages for operators: `cuda_problem`, or the cards on which CUDA does not start."""
+        """Return messages for operators: `cuda_problem`, or the cards on which CUDA does not start."""
         if problem := self.cuda_problem():
             return [problem]
         reasons = {uuid: self._reason(uuid) for uuid in self._answering()}
@@ -192,7 +192,7 @@ class CardStates:
         ]
 
     def start_problem(self, uuids: Iterable[str]) -> str:
-        """Why CUDA would not start on these cards, or that it has yet to be tried on one; "" where nothing is known."""
+        """Return why CUDA would not start on these cards, or that one is still untried; "" if nothing is known."""
         due = self.to_try()
         for uuid in uuids:
             reason = self._reason(uuid)
@@ -203,7 +203,7 @@ class CardStates:
         return ""
 
     def untried(self) -> bool:
-        """Whether no card may take pods before CUDA has been tried on some, or before one has answered."""
+        """Return whether no card may take pods until CUDA has been tried, or until a card has answered."""
         if self.released():
             return False
         healths = [self._announced(card) for card in self.cards if not card.mig]
@@ -214,7 +214,7 @@ class CardStates:
         return [card.uuid for card in self.named().cards if not card.mig and card.uuid in self.readings]
 
     def _forget_trials(self, found: DriverCards) -> None:
-        """Forget the trials of an earlier driver, and of cards that have another device node now."""
+        """Forget the trials under an earlier driver, and of cards whose device node has changed."""
         before = {card.uuid: (card.minor, card.pci) for card in self.cards}
         same = {card.uuid for card in found.cards if before.get(card.uuid) == (card.minor, card.pci)} | found.unasked
         self.cuda = {uuid: trial for uuid, trial in self.cuda.items() if uuid in same and found.driver == self.driver}
@@ -225,16 +225,16 @@ _NOT_TRIED: Final = CudaTrial(CudaAnswer(lacking="a card is released"), 0.0)
 
 
 def _still_in_place(kept: Iterable[DriverCard], found: DriverCards) -> set[str]:
-    """Cards that the driver was not asked about, unless another card has the minor by now."""
+    """Return cards that were not queried, unless another card has their minor by now."""
     taken = {card.minor for card in found.cards if card.minor is not None}
     return {card.uuid for card in kept if card.uuid in found.unasked and card.minor not in taken}
 
 
 def _beside(there: Sequence[DriverCard], gone: Sequence[DriverCard], never_had: int) -> list[DriverCard]:
-    """The cards that are gone, each with an index of its own: two of one would make the inventory unreadable.
+    """Return the missing cards with unique indexes: two cards with one index would make the inventory unreadable.
 
-    The driver renumbers without a lost card, so a neighbour may have its index now. never_had: the first index that
-    no card has had: a pod that knows its card by index alone must not be led to one that is gone.
+    Without a lost card, the driver renumbers, so a neighbor may have its index now. never_had: the first index that no
+    card has had: a pod that knows its card by index alone must not be led to a missing card.
     """
     taken = {card.index for card in there}
     moved = [card for card in gone if card.index in taken]
@@ -245,14 +245,14 @@ def _beside(there: Sequence[DriverCard], gone: Sequence[DriverCard], never_had: 
 def as_reported(
     before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
 ) -> dict[str, tuple[Health, str]]:
-    """UUID -> health, where a card that waits for its first trial of CUDA counts as before: that takes a second."""
+    """Return UUID -> health; a card keeps its previous one during its first CUDA trial, which takes a second."""
     return {uuid: before.get(uuid, _HEALTHY) if known[1] == UNTRIED else known for uuid, known in now.items()}
 
 
 def health_changes(
     cards: Sequence[DriverCard], before: Mapping[str, tuple[Health, str]], now: Mapping[str, tuple[Health, str]]
 ) -> list[HealthChange]:
-    """The cards whose health has changed; one that was not there before counts as having been healthy."""
+    """Return the cards whose health has changed; a new card counts as previously healthy."""
     return [
         HealthChange(card, now[card.uuid])
         for card in cards

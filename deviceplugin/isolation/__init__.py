@@ -1,4 +1,4 @@
-"""Isolation of containers on a card: descriptions filled in, their directories, the daemons of MPS.
+"""Isolation of containers on a card: completed descriptions, their directories, and the MPS daemons.
 
-Knows cards by UUID and pods by what was decided for them; asks the driver for nothing but a card's compute mode.
+Knows cards by UUID and pods by their decisions; uses the driver only for a card's compute mode.
 """

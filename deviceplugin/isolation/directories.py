@@ -1,14 +1,13 @@
-"""Files and directories that isolation puts into containers: made before a container starts, removed with its pod.
+"""Files and directories that isolation mounts into containers: created before a container starts, removed with its pod.
 
-Every method blocks for as long as the disk takes: for a thread.
+Every method blocks on the disk: call it in a thread.
 
-Removes a directory that containers may have written in: no link is followed, and no depth is too deep.
-`shutil.rmtree` calls itself for each level and keeps each one open, so a thousand directories in one another end
-whoever clears up. Here what is in a directory is moved up into the topmost one before the directory is removed.
+Removes directories that containers may have written to: follows no link, and copes with any depth. `shutil.rmtree`
+recurses and keeps each level open, so a thousand nested directories make it fail. Here, subdirectories are moved up
+into the topmost directory before their parent is removed.
 
-However much there is, little of it is held in memory: a directory is read while it is cleared, and of the directories
-that were moved up only some are known by where they were. The others are found in the topmost one, as it is read again
-until nothing is in it.
+Memory use stays small: a directory is read while it is being cleared, and only some of the moved directories are
+remembered with their original path. The others are found when the topmost directory is read again, until it is empty.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove the directory with all that is in it. Raises OSError, with the path that cannot be removed."""
+    """Remove the directory with its contents. Raises OSError, with the path that cannot be removed."""
 
     def remove(name: str) -> None:
         known = [(name, f"{directory}/{name}")]
@@ -46,10 +45,9 @@ def remove_tree(directory: Path) -> None:
 
 
 def _remove(name: str, path: str, top: int, known: list[tuple[str, str]]) -> None:
-    """Remove a directory of the top, after moving those in it up into the top.
+    """Remove a directory of the top, after moving its subdirectories up into the top.
 
-    path: where it was before it came into the top, for people. known: gets the name and the path of those that were
-    moved, as long as it has few.
+    path: its original path, for messages. known: receives name and path of moved directories, while it has few entries.
     """
 
     def lift(inner: str) -> None:
@@ -66,14 +64,14 @@ def _remove(name: str, path: str, top: int, known: list[tuple[str, str]]) -> Non
 
 
 def _cleared(opened: int, path: str, take: Callable[[str], None]) -> bool:
-    """Remove the entries that can be read at once. Returns whether there were any.
+    """Remove the entries that can be read at once. Return whether there were any.
 
-    take: removes a directory, by its name, or takes it elsewhere.
+    take: removes a directory by its name, or moves it elsewhere.
     """
     anything = False
     with os.scandir(opened) as found:
         for entry in found:
-            # What is renamed while a directory is read may be read twice.
+            # An entry that is renamed while its directory is read may be returned twice.
             with contextlib.suppress(FileNotFoundError), _naming(f"{path}/{entry.name}"):
                 if entry.is_dir(follow_symlinks=False):
                     take(entry.name)
@@ -94,7 +92,7 @@ def _opened(name: str, top: int | None) -> Iterator[int]:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """An error has this path, unless it has one from further within."""
+    """Set this path on an error that has none from a deeper level."""
     try:
         yield
     except OSError as error:
@@ -103,25 +101,25 @@ def _naming(path: str) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, where[:_LONGEST_PATH]) from error
 
 
-# Nobody gets here from outside: the directory above all of them belongs to root alone.
+# Not reachable from outside: only root may enter the directory above.
 _OPEN_TO_ALL: Final = 0o1777
 _OPEN_TO_ROOT: Final = 0o700
 _READABLE: Final = 0o644
-# UIDs and names of containers as the API server has them; a static pod's UID is a hash.
+# UIDs and names of containers in the API server's format; a static pod's UID is a hash.
 _SAFE: Final = re.compile(r"[0-9A-Za-z][-0-9A-Za-z]{0,252}", re.ASCII)
 
 
 class ContainerDirectories:
-    """Below one directory of the plugin's."""
+    """Directories of containers below one directory of the plugin."""
 
     def __init__(self, state: Path, mechanism: IsolationMechanism) -> None:
-        """state: made when there is something to put into it."""
+        """state: created once something has to be put into it."""
         self._state = state
         self._mechanism = mechanism
         self._writing = Lock()
 
     def make(self, share: ContainerShare) -> None:
-        """All that the container's mounts need. Raises OSError."""
+        """Create everything that the container's mounts need. Raises OSError."""
         made = [mount for mount in self._mechanism.mounts if mount.host_path is None]
         if not made:
             return
@@ -146,12 +144,12 @@ class ContainerDirectories:
                 path.chmod(_READABLE)
 
     def present(self) -> list[str]:
-        """UIDs of the pods for which something is kept. Raises OSError."""
+        """Return the UIDs of the pods that have directories. Raises OSError."""
         pods = self._state / fill.PODS
         return sorted(path.name for path in pods.iterdir()) if pods.is_dir() else []
 
     def remove(self, uids: Iterable[str]) -> list[str]:
-        """Remove the directories of these pods; returns the removed ones. Tries all, then raises OSError."""
+        """Remove the directories of these pods. Return the removed ones. Tries all, then raises OSError."""
         pods = self._state / fill.PODS
         gone, problems = [uid for uid in sorted(uids) if _SAFE.fullmatch(uid) and (pods / uid).is_dir()], []
         for uid in gone:

@@ -1,4 +1,4 @@
-"""A description of isolation, filled in for one container. Pure.
+"""An isolation description, completed for one container. Pure.
 
 <state>/pods/<UID>/<container>/<mount>    a directory of that container
 <state>/node/<mount>                      a directory of all containers, or a file
@@ -17,7 +17,7 @@ _NAME_DIGITS: Final = 16
 
 
 def additions(mechanism: IsolationMechanism, share: ContainerShare, state: str) -> Additions:
-    """Additions of the container. state: the directory of everything that the plugin makes for containers."""
+    """Return the container's additions. state: the directory of everything that the plugin creates for containers."""
     values = share.values()
     return Additions(
         env={name: filled(template, values) for name, template in mechanism.environment.items()},
@@ -31,7 +31,7 @@ def additions(mechanism: IsolationMechanism, share: ContainerShare, state: str) 
 
 
 def source(mount: IsolationMount, share: ContainerShare, state: str) -> str:
-    """Path of the mount on the host."""
+    """Return the path of the mount on the host."""
     if mount.host_path is not None:
         return filled(mount.host_path, share.values())
     told = f"{mount.container_path}\0{mount.content or ''}"

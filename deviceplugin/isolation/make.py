@@ -1,4 +1,4 @@
-"""The isolation of one node: the configured description, whether this node can carry it out, and its parts."""
+"""The isolation of one node: the configured description, whether this node supports it, and its parts."""
 
 import asyncio
 import stat
@@ -30,7 +30,7 @@ _LIBRARY: Final = "hamiCore.library"
 
 
 def mechanism_of(configuration: DevicePluginConfiguration) -> IsolationMechanism:
-    """The description. Blocks while files are read. Raises ConfigurationError with the mistakes."""
+    """Return the description. Blocks while files are read. Raises ConfigurationError with the mistakes."""
     name = configuration.isolation
     match name:
         case "none":
@@ -49,7 +49,7 @@ def mechanism_of(configuration: DevicePluginConfiguration) -> IsolationMechanism
 
 
 def _objection(library: Path) -> str:
-    """Why the library must not be loaded into containers; "" when it may."""
+    """Return why the library must not be loaded into containers; "" if it may."""
     try:
         about = library.stat()
         with library.open("rb") as opened:
@@ -68,7 +68,7 @@ def _objection(library: Path) -> str:
 
 
 DIRECTORY: Final = "isolation"
-# A plugin that has just started has its daemons within a second or two; the kubelet comes again later.
+# After a start, the plugin has its daemons within a second or two; the kubelet retries later.
 _READY_WITHIN_S: Final = 5.0
 
 
@@ -79,13 +79,13 @@ class NodeIsolation:
     """
 
     def __init__(self, mechanism: IsolationMechanism, state: Path, mps: MpsCards) -> None:
-        """state: the plugin's state directory. mps: its cards have daemons where the description says so."""
+        """state: the plugin's state directory. mps: its cards have daemons if the description requires them."""
         self._mechanism, self.mps = mechanism, mps
         self._state = state / DIRECTORY
         self.directories = ContainerDirectories(self._state, mechanism)
 
     def objection(self, share: ContainerShare) -> str:
-        """Why the container can never be isolated; "" when it can."""
+        """Return why the container can never be isolated; "" if it can."""
         if self._mechanism.host_ipc and not share.pod.host_ipc:
             return "isolation on this node needs the node's shared memory; add hostIPC: true to the pod"
         if self._mechanism.preparation == "mps" and len(share.shares) > 1:
@@ -96,7 +96,7 @@ class NodeIsolation:
         return ""
 
     async def prepare(self, share: ContainerShare) -> str:
-        """Make directories and wait for the MPS daemon; why the container must not start yet, or ""."""
+        """Create directories and wait for the MPS daemon. Return why the container must not start yet, or ""."""
         await asyncio.to_thread(self.directories.make, share)
         if self._mechanism.preparation == "mps":
             return await self.mps.ready(share.shares[0].uuid, _READY_WITHIN_S)
@@ -111,7 +111,7 @@ log = structlog.get_logger()
 
 
 def shared_in(mechanism: IsolationMechanism) -> str:
-    """The compute mode in which programs share a card by it."""
+    """Return the compute mode in which programs share a card under this description."""
     return EXCLUSIVE_PROCESS if mechanism.preparation == MPS else ""
 
 
@@ -125,7 +125,7 @@ def isolation_for(  # noqa: PLR0917 - each a different type: none can take anoth
     registry: CollectorRegistry,
     backoff_s: Callable[[int], float],
 ) -> NodeIsolation:
-    """registry: of the plugin's metrics. Where no daemon is wanted, compute modes of an earlier time are given back."""
+    """Build the isolation. registry: for the plugin's metrics. Without daemons, earlier compute modes are restored."""
     if configuration.isolation != "none":
         log.info("isolation", mechanism=configuration.isolation)
     state = Path(configuration.state_dir)
@@ -143,13 +143,13 @@ def isolation_for(  # noqa: PLR0917 - each a different type: none can take anoth
 
 
 def cards_for_daemons(states: CardStates) -> Sequence[str]:
-    """UUIDs of the cards that are there, in one piece, and held by the plugin."""
+    """Return the UUIDs of the cards that exist, are not split, and are held by the plugin."""
     released = states.released()
     return [card.uuid for card in states.named().cards if not card.mig and card.uuid not in released]
 
 
 def pods_with(view: NodeRecords, uuid: str) -> list[PodKey]:
-    """The pods that have the card."""
+    """Return the pods that have the card."""
     return [
         pod.key for pod in view.asking() if pod.first_cards and any(uuid in on for on in pod.first_cards.units.values())
     ]

@@ -1,12 +1,10 @@
-"""Which cards have a control daemon of MPS: each that the driver names, not split, and not released.
+"""The MPS control daemons of the node: one for each card that the driver names and that is neither split nor released.
 
     wanted ──▶ its compute mode, its daemon ──▶ clients may start
     no longer wanted, or the plugin stops ──▶ its daemon ends, its compute mode is restored
 
-Owned by the event loop.
-
-The compute mode of cards: set to one process at a time, and restored later.
-The earlier mode is kept in a file, so that a plugin that was killed or reconfigured restores it too.
+Sets the compute mode of these cards to one process at a time, and restores it later. The earlier mode is kept in a
+file, so that a killed or reconfigured plugin restores it too.
 Owned by the event loop.
 """
 
@@ -40,25 +38,25 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class ModeSetter(Protocol):
-    """The part of `driver.cards.Driver` that sets it."""
+    """Port: the part of `driver.cards.Driver` that sets the compute mode."""
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """mode: as in `CardReading`. Raises SourceFailed."""
+        """Set the mode. mode: as in `CardReading`. Raises SourceFailed."""
         ...
 
 
 class ComputeModes:
-    """before: UUID -> the mode that the card had, of those whose mode is ours."""
+    """Compute modes set by the plugin. before: UUID -> the card's earlier mode."""
 
     def __init__(self, state: Path, driver: ModeSetter, readings: Callable[[], Mapping[str, CardReading]]) -> None:
-        """readings: UUID -> the last one, where there is one."""
+        """readings: UUID -> the last reading, if any."""
         self._path = state / FILE
         self._driver = driver
         self._readings = readings
         self.before = load(self._path)
 
     async def exclusive(self, uuid: str) -> str:
-        """Allow one process at a time on the card: the MPS server. Returns why that failed, or ""."""
+        """Allow one process at a time on the card: the MPS server. Return why that failed, or ""."""
         reading = self._readings().get(uuid)
         if reading is None:
             return "the driver has not read the card yet"
@@ -74,7 +72,7 @@ class ComputeModes:
         return ""
 
     async def restore(self, uuid: str) -> str:
-        """Restore the earlier mode, if we changed it. Returns why that failed, or ""."""
+        """Restore the earlier mode, if the plugin changed it. Return why that failed, or ""."""
         if uuid not in self.before:
             return ""
         try:
@@ -91,7 +89,7 @@ class ComputeModes:
 
 
 def load(path: Path) -> dict[str, str]:
-    """UUID -> the mode to restore; empty if the file is missing or unreadable."""
+    """Return UUID -> the mode to restore; empty if the file is missing or unreadable."""
     try:
         document = msgspec.json.decode(path.read_bytes(), type=_Document)
     except FileNotFoundError:
@@ -115,16 +113,16 @@ class MpsMetrics:
         self.ends = series.MPS_ENDS.counter(registry)
 
     def forget(self, uuid: str) -> None:
-        """The card has no daemon and must not get one."""
+        """Remove the series of a card that no longer gets a daemon."""
         with contextlib.suppress(KeyError):
             self.ready.remove(uuid)
 
 
 @dataclass(slots=True, kw_only=True)
 class MpsCards:
-    """wanted: UUIDs of the cards that shall have a daemon. clients: the pods that have a card. record: takes an event.
+    """All daemons. wanted: UUIDs of the cards to serve. clients: the pods that have a card. record: receives an event.
 
-    metrics: None where no daemon is wanted, ever, and modes alone are restored.
+    metrics: None if daemons are never wanted, and only modes are restored.
     """
 
     settings: Mps
@@ -143,7 +141,7 @@ class MpsCards:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def cards_changed(self) -> None:
-        """Look again at which cards are wanted, soon."""
+        """Check soon which cards are wanted."""
         self._changed.set()
 
     def has(self, uuid: str) -> bool:
@@ -151,10 +149,10 @@ class MpsCards:
         return uuid in self._daemons
 
     async def ready(self, uuid: str, within_s: float) -> str:
-        """Why no client of the card may start; "" as soon as one may, after so long at most."""
+        """Return why no client of the card may start; "" as soon as one may. Waits at most `within_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                # A plugin that has just started does not know its cards yet.
+                # Just after its start, the plugin does not know its cards yet.
                 while (waited_for := self._daemons.get(uuid)) is None:  # noqa: ASYNC110 - cards come from elsewhere
                     await asyncio.sleep(_KNOWN_S)
                 await waited_for.ready.wait()
@@ -169,7 +167,7 @@ class MpsCards:
         return (*told, *self._not_restored.values())
 
     async def run(self) -> None:
-        """Follow the cards, forever."""
+        """Follow the cards forever."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._changed.clear()
@@ -180,7 +178,7 @@ class MpsCards:
                         await self._changed.wait()
 
     async def stop(self) -> None:
-        """End the daemons that are ours, and give their cards back; those of others go on with theirs."""
+        """End our own daemons and restore their cards; daemons of others keep running."""
         self._stopping = True
         ours = [uuid for uuid, daemon in self._daemons.items() if not daemon.of_others]
         await asyncio.gather(*(self._leave(uuid, "the device plugin stops") for uuid in ours))
@@ -206,7 +204,7 @@ class MpsCards:
 
     async def _leave(self, uuid: str, why: str) -> None:
         if uuid not in self._daemons:
-            return  # `stop` and a look at the cards may meet.
+            return  # `stop` and a check of the cards may run at the same time.
         task, daemon = self._running.pop(uuid), self._daemons.pop(uuid)
         task.cancel()
         await asyncio.wait({task})
@@ -222,7 +220,7 @@ class MpsCards:
             self._not_restored.pop(uuid, None)
 
     def _state_changed(self, uuid: str, why: str) -> None:
-        """A daemon answers now (why is ""), or has ended, and its clients have failed."""
+        """Report that a daemon answers (why is ""), or has ended and its clients have failed."""
         if self.metrics is not None:
             self.metrics.ready.labels(uuid).set(not why)
         if not why:

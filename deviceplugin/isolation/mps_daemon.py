@@ -1,16 +1,16 @@
-"""The control daemon of MPS for one card, kept running.
+"""Keeps the MPS control daemon of one card running.
 
-                 ┌──────────── answers ───────────▶ READY (adopted: somebody else has started it)
+                 ┌──────────── answers ───────────▶ READY (adopted: not started by this plugin)
     WAITING ── look ── the card for one process ── start ── answers ──▶ READY (ours)
        ▲                                                      │           │
        └──────────── back-off ◀── does not answer in time ────┴───────────┘ ends, or is silent three times: `changed`
 
 Its clients fail when it ends. Owned by the event loop.
 
-NVIDIA's control program of MPS, for the daemon of one card: started, asked, told to quit.
+Also wraps NVIDIA's MPS control program, which starts, queries and ends the daemon of one card.
 Source: NVIDIA, Multi-Process Service, "nvidia-cuda-mps-control", and its manual page. With -f it stays in the
 foreground; without arguments it passes commands from its input to the daemon of CUDA_MPS_PIPE_DIRECTORY, and exits with
-0 where it has reached one.
+0 if it has reached one.
 """
 
 import asyncio
@@ -41,15 +41,15 @@ _LONGEST_SAID: Final = 200
 
 
 class ControlFailed(Exception):
-    """The daemon is not there, or does not answer; the message says which."""
+    """The daemon is missing or does not answer; the message says which."""
 
 
 class ControlSilent(ControlFailed):
-    """Whether it is there is not known: it did not answer in time."""
+    """The daemon did not answer in time, so its existence is unknown."""
 
 
 class MpsControl:
-    """pipes, logs: its directories, under the same path here, on the node and in its clients."""
+    """Control of one daemon. pipes, logs: its directories, at the same path here, on the node and in its clients."""
 
     def __init__(self, settings: Mps, uuid: str) -> None:
         """Raises ControlFailed for a UUID that cannot be the name of a directory."""
@@ -62,11 +62,11 @@ class MpsControl:
 
     @property
     def startable(self) -> bool:
-        """Whether a daemon may be started here, where none answers."""
+        """Whether a daemon may be started here if none answers."""
         return self._settings.daemons == "plugin"
 
     async def start(self) -> Process:
-        """The daemon, with this card alone. Raises OSError."""
+        """Start the daemon for this card alone. Raises OSError."""
         await asyncio.to_thread(self._make_directories)
         own = {"CUDA_VISIBLE_DEVICES": self._uuid, MPS_LOGS: str(self.logs)}
         return await asyncio.create_subprocess_exec(
@@ -76,16 +76,16 @@ class MpsControl:
             stdout=DEVNULL,
             stderr=DEVNULL,
             env=self._environment() | own,
-            # Its servers go with it, and nothing that a terminal sends reaches it.
+            # Its servers end with it, and signals from a terminal do not reach it.
             start_new_session=True,
         )
 
     async def ask(self, within_s: float) -> None:
-        """Return when it answers. Raises ControlFailed."""
+        """Return once it answers. Raises ControlFailed."""
         await self._command(_ASK, within_s)
 
     async def end(self, process: Process, within_s: float) -> None:
-        """Tell it to quit, and kill it with its servers where it does not. Servers go with one that has ended, too."""
+        """Send quit, then kill the daemon with its servers if it does not end. Also ends a dead daemon's servers."""
         with contextlib.suppress(ControlFailed, TimeoutError):
             if process.returncode is None:
                 await self._command(_QUIT, within_s)
@@ -119,7 +119,7 @@ class MpsControl:
         return {**os.environ, MPS_PIPES: str(self.pipes)}
 
     def _make_directories(self) -> None:
-        """Directory, emptied of an ended daemon's files. Containers have mounted it."""
+        """Create the directories, without a previous daemon's files. Containers have mounted them."""
         for directory, mode in ((self.pipes, _OPEN), (self.logs, _OPEN_TO_ALL)):
             directory.mkdir(parents=True, exist_ok=True)
             directory.chmod(mode)
@@ -131,17 +131,17 @@ class MpsControl:
 
 
 _SILENT: Final = 3
-# One that ends sooner again and again is started at growing intervals: each time its clients are told.
+# A daemon that ends sooner is restarted at growing intervals: each end is reported to its clients' pods.
 _STEADY_S: Final = 60.0
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class MpsPace:
-    """Seconds.
+    """Intervals and limits in seconds.
 
-    answer: for an answer. start: until a daemon that was started has to answer. again: between two tries of that.
-    look: between two looks at one that is ready. quit: for it to end when it is told to.
+    answer: for an answer. start: for a started daemon to answer. again: between two checks while it starts. look:
+    between two checks of a ready daemon. quit: for it to end after quit was sent.
     """
 
     answer_s: float = 5.0
@@ -152,7 +152,7 @@ class MpsPace:
 
 
 class MpsDaemon:
-    """ready: a client may start. problem: why it may not, or what else people should know; "" when nothing."""
+    """The daemon of one card. ready: a client may start. problem: why not, or another message; "" if none."""
 
     def __init__(  # noqa: PLR0917 - each a different type: none can take another's place
         self,
@@ -163,9 +163,9 @@ class MpsDaemon:
         backoff_s: Callable[[int], float],
         pace: MpsPace,
     ) -> None:
-        """exclusive: sees to the card's compute mode; why that failed.
+        """exclusive: sets the card's compute mode; returns why that failed.
 
-        changed: called with the UUID, and "" when it is ready, else the reason why it is no longer.
+        changed: called with the UUID, and with "" when it becomes ready, otherwise with the reason why it is no longer.
         """
         self._uuid, self._control = uuid, control
         self._exclusive, self._state_changed, self._backoff_s, self._pace = exclusive, changed, backoff_s, pace
@@ -175,7 +175,7 @@ class MpsDaemon:
         self.problem = "its MPS daemon has not answered yet"
 
     async def run(self) -> None:
-        """Keep it running, forever."""
+        """Keep the daemon running forever."""
         failures, why = 0, ""
         while True:
             try:
@@ -193,7 +193,7 @@ class MpsDaemon:
             await asyncio.sleep(self._backoff_s(failures))
 
     async def stop(self, why: str) -> None:
-        """End the daemon if it is ours. After this, it has no owner."""
+        """End the daemon if it is ours. Afterwards, it has no owner."""
         goes_on = self.of_others
         await self._end()
         if self.ready.is_set() and not goes_on:
@@ -210,7 +210,7 @@ class MpsDaemon:
         self._state_changed(self._uuid, why)
 
     async def _serve(self) -> None:
-        """Raises ControlFailed, OSError."""
+        """Start or adopt the daemon and watch it. Raises ControlFailed, OSError."""
         if problem := await self._exclusive(self._uuid):
             raise ControlFailed(problem)
         try:
@@ -228,7 +228,7 @@ class MpsDaemon:
         await self._follow()
 
     async def _ask(self) -> None:
-        """One that is there and slow must not be taken for gone: what it has there would be removed."""
+        """Query the daemon. A slow one must not count as missing, because its files would then be removed."""
         for last in (False,) * (_SILENT - 1) + (True,):
             try:
                 await self._control.ask(self._pace.answer_s)
@@ -260,7 +260,7 @@ class MpsDaemon:
             self.problem = await self._exclusive(self._uuid)
 
     async def _pause(self) -> None:
-        """Until the next look. Raises ControlFailed as soon as a daemon of ours has ended."""
+        """Wait until the next check. Raises ControlFailed as soon as our own daemon has ended."""
         if self._process is None:
             await asyncio.sleep(self._pace.look_s)
             return
@@ -276,7 +276,7 @@ class MpsDaemon:
 
 
 def _how(process: Process) -> str:
-    """How it has ended; "" while it runs."""
+    """Return how the process ended; "" while it runs."""
     code = process.returncode
     if code is None:
         return ""

@@ -1,4 +1,4 @@
-"""The kubelet: its sockets and messages, its checkpoint, the fake devices that it counts.
+"""The kubelet: its sockets and messages, its checkpoint, and the fake devices that it counts.
 
 Knows neither the driver nor the API server.
 """

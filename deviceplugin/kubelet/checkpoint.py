@@ -1,9 +1,9 @@
 """The kubelet's record of device plugin resources: `kubelet_internal_checkpoint`. Pure.
 
 A private format of the kubelet, unchanged since 1.20, and the only local place that has pod UIDs and init containers.
-It keeps entries of dead pods until the next allocation: match on the UID, never on device ids alone.
-The checksum is not looked at: it is made over Go's own printing of the values, and the file is replaced by rename.
-Source: pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go of Kubernetes 1.36.
+It keeps entries of dead pods until the next allocation: match on the UID, never on device IDs alone.
+The checksum is ignored: it covers Go's own printing of the values, and the file is replaced by rename anyway. Source:
+pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go of Kubernetes 1.36.
 """
 
 import base64
@@ -16,7 +16,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class KubeletContainer:
-    """One container of a pod that the kubelet knows, with its device ids of our resource; no uid: the API has none."""
+    """One container of a pod that the kubelet knows, with its device IDs of our resource; no UID: the API has none."""
 
     namespace: str
     pod: str
@@ -24,7 +24,7 @@ class KubeletContainer:
     ids: frozenset[str]
 
 
-# Ten thousand devices in one pod make 3.4 MB; a larger file by two orders is no checkpoint.
+# Ten thousand devices in one pod make 3.4 MB; a file a hundred times larger is not a checkpoint.
 _LARGEST: Final = 268_435_456
 
 
@@ -35,7 +35,7 @@ class CheckpointError(ValueError):
 class CheckpointEntry(msgspec.Struct, frozen=True):
     """Devices of one resource that one container holds.
 
-    ids: device ids, of all NUMA nodes. encoded_answer: as `answer`, in base64.
+    ids: device IDs, of all NUMA nodes. encoded_answer: as `answer`, in base64.
     """
 
     pod_uid: str
@@ -47,11 +47,11 @@ class CheckpointEntry(msgspec.Struct, frozen=True):
     def answer(self) -> bytes:
         """The ContainerAllocateResponse, as protobuf, that the kubelet replays at every start of the container.
 
-        Empty when it recorded none. Raises CheckpointError. Decoded when it is asked for: hardly any is.
+        Empty if none was recorded. Raises CheckpointError. Decoded on demand, because few answers are needed.
         """
         try:
             return base64.b64decode(self.encoded_answer, validate=True)
-        except ValueError as error:  # binascii.Error is one; what is no ASCII is another
+        except ValueError as error:  # includes binascii.Error and the error for non-ASCII text
             message = f"kubelet checkpoint: the answer of container {self.container} cannot be read: {error}"
             raise CheckpointError(message) from error
 
@@ -60,9 +60,9 @@ class _WireEntry(msgspec.Struct, rename="pascal"):
     container_name: str
     resource_name: str
     pod_uid: str = msgspec.field(name="PodUID")
-    # By NUMA node. Go writes every field: one that is missing has another name by now, and is not an empty one.
+    # By NUMA node. Go writes every field, so a missing field has been renamed and does not count as empty.
     device_ids: dict[int, list[str] | None] | None = msgspec.field(name="DeviceIDs")
-    # Of whatever type: one answer that is damaged is that of one container, and costs no other its record.
+    # Any type is accepted: a damaged answer affects one container and must not hide the other records.
     alloc_resp: object
 
 
@@ -80,12 +80,12 @@ _DECODE: Final = msgspec.json.Decoder(_WireCheckpoint).decode
 
 
 def parse(text: bytes) -> tuple[CheckpointEntry, ...]:
-    """Every entry, in the file's order, of every resource. Raises CheckpointError."""
+    """Return every entry of every resource, in the file's order. Raises CheckpointError."""
     return tuple(_entry(entry) for entry in _data(text).pod_device_entries or ())
 
 
 def registered(text: bytes) -> frozenset[str]:
-    """The resources of which the kubelet has been told devices. Raises CheckpointError."""
+    """Return the resources whose devices the kubelet knows. Raises CheckpointError."""
     return frozenset(_data(text).registered_devices or ())
 
 

@@ -1,6 +1,6 @@
-"""Calls to the kubelet: to register the plugin, and to ask which container has which device ids.
+"""Calls to the kubelet: to register the plugin, and to query which container has which device IDs.
 
-Both over unix sockets on the node, root's own. Source: pkg/kubelet/apis/podresources and
+Both use unix sockets on the node that belong to root. Source: pkg/kubelet/apis/podresources and
 pkg/kubelet/cm/devicemanager/plugin of Kubernetes 1.36.
 """
 
@@ -21,11 +21,11 @@ API_VERSION: Final = "v1beta1"
 _REGISTER_S: Final = 5.0
 _BREATH_S: Final = 0.02
 _GONE_S: Final = 10.0
-# A kubelet that starts admits its pods again after about a second.
+# A kubelet re-admits its pods about a second after it starts.
 _LOOK_S: Final = 0.1
 _RECONNECT_MS: Final = 100
 _CONNECT_MS: Final = 5_000
-# One entry per device id: thousands of ids make answers larger than gRPC's usual 4 MiB. The kubelet's own client: 16.
+# One entry per device ID: thousands of IDs make answers larger than gRPC's usual 4 MiB. The kubelet's own limit: 16.
 _LARGEST_ANSWER: Final = 16 * 2**20
 
 M = TypeVar("M", bound=Message)
@@ -36,17 +36,17 @@ class KubeletSilent(Exception):
 
 
 class DirectoryGone(Exception):
-    """The kubelet's directory is not there. A container sees a new one when it is started again."""
+    """The kubelet's directory is missing. A container sees a new directory only after it is restarted."""
 
 
 class RegistrationRefused(Exception):
-    """The kubelet refuses the plugin; the message has its answer."""
+    """The kubelet rejected the plugin; the message has its answer."""
 
 
 async def register(device_plugin_dir: Path, endpoint: str, resource: str) -> None:
     """Tell the kubelet that `endpoint`, a socket in `device_plugin_dir`, is served.
 
-    Raises KubeletSilent (it may be starting: ask again) or RegistrationRefused.
+    Raises KubeletSilent (it may be starting: retry) or RegistrationRefused.
     """
     request = deviceplugin_pb2.RegisterRequest(
         version=API_VERSION,
@@ -66,19 +66,19 @@ async def register(device_plugin_dir: Path, endpoint: str, resource: str) -> Non
 
 
 class PodResources:
-    """A client of the kubelet's pod resources socket; make it inside the event loop that uses it."""
+    """Client of the kubelet's pod resources socket; create it inside the event loop that uses it."""
 
     def __init__(self, socket: Path, resource: str) -> None:
-        """resource: whose ids are read; what else containers have is skipped."""
+        """resource: the resource whose IDs are read; all others are skipped."""
         self._channel = _channel(socket)
         self._resource = resource
         self._get = _unary(self._channel, "/v1.PodResourcesLister/Get", podresources_pb2.GetPodResourcesResponse)
         self._list = _unary(self._channel, "/v1.PodResourcesLister/List", podresources_pb2.ListPodResourcesResponse)
 
     async def of_pod(self, namespace: str, name: str, *, timeout_s: float) -> list[KubeletContainer] | None:
-        """Containers of one pod; None when the kubelet does not know it, or knows it as finished or rejected.
+        """Return the containers of one pod; None if the kubelet does not know it, or knows it as finished or rejected.
 
-        Ordinary init containers are never among them. Raises KubeletSilent.
+        Ordinary init containers are never listed. Raises KubeletSilent.
         """
         request = podresources_pb2.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
         until_s = time.monotonic() + timeout_s
@@ -86,19 +86,19 @@ class PodResources:
             try:
                 answer = await self._get(request, timeout=timeout_s)
             except grpc.aio.AioRpcError as error:
-                # The kubelet (1.36) says only in the message that there is no such pod: its status is UNKNOWN.
+                # The kubelet (1.36) reports a missing pod only in the message: its status is UNKNOWN.
                 if error.code() is grpc.StatusCode.NOT_FOUND or "not found" in (error.details() or ""):
                     return None
-                # It answers 100 questions a second, of all who ask together (apis/podresources).
+                # It answers 100 queries a second, for all clients together (apis/podresources).
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and time.monotonic() + _BREATH_S < until_s:
                     await asyncio.sleep(_BREATH_S)
                     continue
-                # Without its name: the kubelet may write this into the status of a pod that is somebody else's.
+                # Without its name: the kubelet may write this message into the status of another user's pod.
                 raise KubeletSilent(f"asking the kubelet for a pod of this node: {_message(error)}") from error
             return self._held([answer.pod_resources])
 
     async def all(self, *, timeout_s: float) -> list[KubeletContainer]:
-        """Containers of every pod. Disturbs an Allocate under way (kubernetes pull 137534): for the reconcile only.
+        """Return the containers of every pod. Disturbs a running Allocate (kubernetes pull 137534): only for reconcile.
 
         Raises KubeletSilent.
         """
@@ -119,17 +119,17 @@ class PodResources:
         ]
 
     def _ids(self, container: "podresources_pb2.ContainerResources") -> frozenset[str]:
-        # One entry per id (cm/container_manager.go), or one with all of them: both are summed up.
+        # One entry per ID (cm/container_manager.go), or one with all of them: both are summed up.
         of_ours = (devices for devices in container.devices if devices.resource_name == self._resource)
         return frozenset(device_id for devices in of_ours for device_id in devices.device_ids)
 
 
 async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
-    """Yield whenever a kubelet has made its socket: at once if there is one, then at each new one.
+    """Yield whenever a kubelet has created its socket: at once if it exists, then at each new one.
 
     A kubelet that starts removes every socket of the directory, ours too, and creates its own. The directory is polled:
-    no event tells that a directory is gone which is mounted here, or that it was made again.
-    Raises DirectoryGone when it is missing for a while.
+    no event reports that a mounted directory was removed or created again.
+    Raises DirectoryGone if it is missing for a while.
     """
     last, there_s = None, time.monotonic()
     while True:
@@ -148,7 +148,7 @@ async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """Device, inode and, because an inode may be used again, the time; None if it is missing or was removed."""
+    """Return device, inode and time (inodes are reused); None if it is missing or was removed."""
     try:
         found = path.stat()
     except OSError:
@@ -163,11 +163,11 @@ def _channel(socket: Path) -> grpc.aio.Channel:
     options = [
         ("grpc.max_receive_message_length", _LARGEST_ANSWER),
         ("grpc.enable_http_proxy", 0),
-        # A kubelet that starts has its socket a moment before it listens. gRPC would come again after a second, later
-        # after two minutes, and would have a new channel wait for what an old one has met.
+        # A starting kubelet creates its socket a moment before it listens. gRPC would retry after a second, later after
+        # two minutes, and would apply an old channel's back-off to a new one.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS),
-        # Despite its name, how long an attempt may take: a kubelet that has much to do accepts late.
+        # Despite its name, this limits one attempt: a busy kubelet accepts late.
         ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
         ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS),
     ]

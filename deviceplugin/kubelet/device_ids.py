@@ -1,11 +1,11 @@
-"""The fake devices that stand for a node's memory units, and which of them the kubelet is told are unhealthy. Pure.
+"""The fake devices that stand for a node's memory units, and the ones reported to the kubelet as unhealthy. Pure.
 
-An id stands for one unit of the node, not for a card: the kubelet picks ids at random, so a container on card 1 holds
-any ids. A kubelet that admits a running pod again fails it when one of its ids is unhealthy or has vanished (Kubernetes
-1.36, pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate). So what becomes of cards costs free ids first:
+An ID stands for one unit of the node, not for a card: the kubelet picks IDs at random, so a container on card 1 holds
+any IDs. A kubelet that re-admits a running pod fails it if one of its IDs is unhealthy or has vanished (Kubernetes
+1.36, pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate). So changes of cards affect free IDs first:
 
-    listed     = held ids + free ones, up to the units of all cards
-    healthy    = held ids, but for those of containers on unhealthy cards alone, + free ones, up to the usable units
+    listed     = held IDs + free ones, up to the units of all cards
+    healthy    = held IDs, except those held only on unhealthy cards, + free ones, up to the usable units
 """
 
 from collections import Counter
@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 from config.protocol import inventory
 
-# The kubelet's client sets no limit of its own, so grpc-go's holds (plugin/v1beta1/client.go): over it, the stream
-# breaks and every device of the node is unhealthy.
+# The kubelet's client sets no limit of its own, so grpc-go's applies (plugin/v1beta1/client.go): a larger message
+# breaks the stream and makes every device of the node unhealthy.
 LARGEST_MESSAGE: Final = 4_194_304
 _MIB: Final = 2**20
 _UUID_BYTES: Final = len("GPU-01234567-89ab-cdef-0123-456789abcdef")
@@ -24,7 +24,7 @@ _OLD_SEPARATOR: Final = "-_-"
 _SHORT_PREFIX: Final = "u"
 _VARINT_BITS: Final = 7
 
-# (id, healthy) of every device: what `server.Devices` is.
+# (ID, healthy) of every device: the type of `server.Devices`.
 Listed: TypeAlias = tuple[tuple[str, bool], ...]
 
 
@@ -33,10 +33,10 @@ class TooManyDevices(ValueError):
 
 
 def device_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> tuple[str, ...]:
-    """One id per unit of the node, each once, in an order that follows from the cards alone.
+    """Return one unique ID per unit of the node, in an order that depends on the cards alone.
 
-    Short: `u0`, `u1`, …, the same ids wherever the total is the same. old_style: `<UUID>-_-<j>`, j from 0 on each card
-    (AliyunContainerService/gpushare-device-plugin, pkg/gpu/nvidia/nvidia.go); such an id, too, stands for any unit.
+    Short: `u0`, `u1`, …, the same IDs for the same total. old_style: `<UUID>-_-<j>`, j from 0 on each card
+    (AliyunContainerService/gpushare-device-plugin, pkg/gpu/nvidia/nvidia.go); such an ID also stands for any unit.
     """
     if old_style:
         return tuple(f"{card.uuid}{_OLD_SEPARATOR}{j}" for card in cards for j in range(card.units))
@@ -44,20 +44,20 @@ def device_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> tuple[str
 
 
 def message_bytes(id_lengths: Mapping[int, int]) -> int:
-    """Size of the ListAndWatchResponse when all devices are unhealthy, the longer word.
+    """Return the size of the ListAndWatchResponse if all devices are unhealthy, which is the longer word.
 
-    id_lengths: bytes of an id, > 0 -> how many such ids. The message is `repeated Device devices = 1`, each
-    `string ID = 1; string health = 2`, as protobuf encodes them.
+    id_lengths: bytes of an ID, > 0 -> number of such IDs. The message is `repeated Device devices = 1`, each `string ID
+    = 1; string health = 2`, in protobuf encoding.
     """
     health = _field_bytes(len("Unhealthy"))
     return sum(count * _field_bytes(_field_bytes(length) + health) for length, count in id_lengths.items())
 
 
 def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) -> None:
-    """Raise TooManyDevices, with a unit that fits, when the list of devices would exceed LARGEST_MESSAGE.
+    """Raise TooManyDevices, with a unit that fits, if the list of devices would exceed LARGEST_MESSAGE.
 
-    cards_memory_mib: usable MiB of each card that is shared, >= 0. unit_mib: >= 1. old_style: UUIDs are taken to have
-    the 40 characters that NVIDIA's have.
+    cards_memory_mib: usable MiB of each shared card, >= 0. unit_mib: >= 1. old_style: UUIDs are assumed to have 40
+    characters, like NVIDIA's.
     """
     size = message_bytes(_id_lengths(cards_memory_mib, unit_mib, old_style=old_style))
     if size <= LARGEST_MESSAGE:
@@ -75,7 +75,7 @@ def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) ->
 
 
 def spare_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> Iterator[str]:
-    """Ids after those of `device_ids`, in the same style, without end; none without cards."""
+    """Return an endless sequence of IDs after those of `device_ids`, in the same style; empty without cards."""
     if not cards:
         return iter(())
     if old_style:
@@ -91,16 +91,16 @@ def listed(  # noqa: PLR0917  (each a different type: none can take another's pl
     well: Collection[str],
     before: frozenset[str] = frozenset(),
 ) -> Listed:
-    """(id, healthy) of every device to list.
+    """Return (ID, healthy) of every device to list.
 
-    ids: of the units of all cards. spare: as `spare_ids`; needed where ids of unhealthy cards outnumber their units.
-    usable: units of the cards that are not unhealthy, at most as many as `ids`. holders: id -> UUIDs of the cards
-    decided for the containers that hold it; an id that is missing is free, an empty set is a holder whose card is not
-    known, which counts as one on a healthy card: a guess would cost a pod. well: UUIDs of the cards that are there and
-    not unhealthy. before: the unhealthy ids of the last answer; of free ids those stay unhealthy, so that none flaps.
+    ids: one per unit of all cards. spare: as `spare_ids`; used if IDs of unhealthy cards outnumber their units. usable:
+    units of the cards that are not unhealthy, at most as many as `ids`. holders: ID -> UUIDs of the cards decided for
+    the containers that hold it. A missing ID is free. An empty set means a holder with an unknown card, which counts as
+    a healthy card: guessing otherwise could fail a pod. well: UUIDs of the cards that exist and are not unhealthy.
+    before: the unhealthy IDs of the last answer; the free ones stay unhealthy, so that none flaps.
 
-    So many healthy ids are free as the usable units exceed what is held on cards that are not unhealthy, or none: the
-    kubelet never has more to give away than the cards have.
+    The number of free healthy IDs is the usable units less the units held on cards that are not unhealthy, at least 0:
+    the kubelet never has more to allocate than the cards have.
     """
     on_sick = {name for name, uuids in holders.items() if uuids and uuids.isdisjoint(well)}
     free_healthy = max(0, usable - (len(holders) - len(on_sick)))
@@ -113,7 +113,7 @@ def listed(  # noqa: PLR0917  (each a different type: none can take another's pl
 
 
 def _id_lengths(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) -> Counter[int]:
-    """Length of an id -> how many such ids `device_ids` makes, without making them: there may be millions."""
+    """Return length of an ID -> number of such IDs in `device_ids`, without creating them: there may be millions."""
     units = [memory // unit_mib for memory in cards_memory_mib]
     if not old_style:
         return _numbered(len(_SHORT_PREFIX), sum(units))
@@ -121,7 +121,7 @@ def _id_lengths(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bo
 
 
 def _numbered(prefix_bytes: int, count: int) -> Counter[int]:
-    """Length -> how many of the names `<prefix>0` to `<prefix><count - 1>` have it."""
+    """Return length -> how many of the names `<prefix>0` to `<prefix><count - 1>` have it."""
     lengths: Counter[int] = Counter()
     digits, named = 1, 0
     while named < count:
@@ -131,5 +131,5 @@ def _numbered(prefix_bytes: int, count: int) -> Counter[int]:
 
 
 def _field_bytes(length: int) -> int:
-    """Bytes of a string or message that is not empty: a tag of one byte, the length as varint, and the content."""
+    """Return the bytes of a non-empty string or message: a one-byte tag, the length as varint, and the content."""
     return 1 + -(-length.bit_length() // _VARINT_BITS) + length

@@ -1,14 +1,14 @@
-"""The plugin's socket, protobuf on one side and values on the other, and its registration.
+"""The plugin's socket, which translates between protobuf and values, and its registration.
 
 serve ──▶ socket in the kubelet's directory ──▶ KubeletPlugin.allocate, .pre_start, .devices
 
-Stays registered with the kubelet, from one life of it to the next.
+Keeps the plugin registered across restarts of the kubelet.
 
     kubelet.sock appears ──▶ serve our socket ──▶ Register ──▶ REGISTERED ──▶ kubelet.sock appears again …
                                                    │ ▲             └ dropped: Register, with back-off
-                                                   └─┘ silent or refuses: again, with back-off
+                                                   └─┘ silent or rejects: retry, with back-off
 
-A kubelet that starts removes our socket with all others, so each registration has a server of its own.
+A kubelet that starts removes every socket, including ours, so each registration has its own server.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from deviceplugin.kubelet.client import KubeletSilent, RegistrationRefused
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 
 _GRACE_S: Final = 1.0
-# GetPreferredAllocation is not offered, so the largest request names the ids of one container.
+# GetPreferredAllocation is not offered, so the largest request names the IDs of one container.
 _LARGEST_REQUEST: Final = 16 * 2**20
-_READ_WRITE: Final = "rw"  # of a device node; the kubelet's other letter, m, makes nodes
+_READ_WRITE: Final = "rw"  # for a device node; the kubelet's other letter, m, creates nodes
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[Message, Message]"
 Devices: TypeAlias = Sequence[tuple[str, bool]]
@@ -72,21 +72,21 @@ class KubeletPlugin(Protocol):
     """Port: the plugin behind the socket."""
 
     def devices(self) -> AsyncIterator[Devices]:
-        """(id, healthy) of every fake device: now, and whenever that changes."""
+        """Yield (ID, healthy) of every fake device: now, and whenever that changes."""
         ...
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """The answer for one container; CallRejected with a message that ends up on the pod."""
+        """Return the answer for one container. Raises CallRejected with a message that appears on the pod."""
         ...
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """Called at every start of a container that has these ids; CallRejected has the kubelet try again."""
+        """Prepare a start of the container that has these IDs. CallRejected makes the kubelet retry."""
         ...
 
 
 @asynccontextmanager
 async def serving(plugin: KubeletPlugin, socket: Path) -> AsyncIterator[None]:
-    """Serve the plugin at `socket` while the context lasts; what lay there before is replaced."""
+    """Serve the plugin at `socket` while the context lasts; replaces an existing file."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", _LARGEST_REQUEST)])
     server.add_generic_rpc_handlers((_handlers(plugin),))
     _remove(socket)
@@ -127,7 +127,7 @@ class _Service:
         return wire.DevicePluginOptions(pre_start_required=True)
 
     async def allocate(self, request: wire.AllocateRequest, context: _Context) -> wire.AllocateResponse:
-        """One container each time (devicemanager/manager.go); the API allows several."""
+        """Answer for each container: the kubelet sends one (devicemanager/manager.go); the API allows several."""
         answers = []
         for container in request.container_requests:
             try:
@@ -183,15 +183,15 @@ def _serialize(message: Message) -> bytes:
 
 
 SOCKET_NAME: Final = "gpushare.sock"
-# level, event and fields of a log line; structlog itself takes long to import.
+# level, event and fields of a log line; structlog itself is slow to import.
 Say: TypeAlias = Callable[[str, str, Mapping[str, object]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Told what becomes of the registration. problem: why it fails; "" once it succeeded.
+    """Callbacks on the registration. problem: called with the reason of a failure; with "" after success.
 
-    registering: awaited before each attempt, which it puts off by raising KubeletSilent or CheckpointError.
+    registering: awaited before each attempt; it postpones the attempt by raising KubeletSilent or CheckpointError.
     """
 
     registering: Callable[[], Awaitable[None]]
@@ -202,7 +202,7 @@ class Listeners:
 
 @dataclass(slots=True)
 class Registration:
-    """backoff_s: seconds to wait, by the number of consecutive failures. say: takes the lines of its log."""
+    """Registration of the plugin. backoff_s: seconds to wait, by consecutive failures. say: receives its log lines."""
 
     plugin: KubeletPlugin
     device_plugin_dir: Path
@@ -213,16 +213,17 @@ class Registration:
     _dropped: asyncio.Event = field(default_factory=asyncio.Event)
 
     def dropped(self) -> None:
-        """No kubelet watches the devices: one that is still running has to be registered with again."""
+        """No kubelet follows the devices: register again if one is still running."""
         self._dropped.set()
 
     async def run(self) -> None:
         """Serve and register forever; cancelling removes the socket.
 
-        Raises, in a group, what serving does, and client.DirectoryGone.
+        Raises a group with the errors of serving and client.DirectoryGone.
         """
         life: asyncio.Task[None] | None = None
-        # A life that fails, for one because the socket cannot be made, ends the others and this: nobody would serve.
+        # If one task fails (for example, because the socket cannot be created), all end: the plugin would not be
+        # served.
         async with asyncio.TaskGroup() as lives:
             async for _ in client.restarts(self.device_plugin_dir):
                 await _ended(life)
@@ -239,7 +240,7 @@ class Registration:
                 await self._dropped.wait()
                 drops += 1
                 self.say("warning", "kubelet.disconnected", {"resource": self.resource, "times": drops})
-                # A kubelet that ends drops us too: its successor cuts this short.
+                # A kubelet that ends also drops us: its successor cuts this short.
                 await asyncio.sleep(self.backoff_s(drops))
 
     async def _register(self) -> None:
@@ -263,5 +264,5 @@ class Registration:
 async def _ended(life: "asyncio.Task[None] | None") -> None:
     if life is not None:
         life.cancel()
-        # Not `await life`: to be cancelled meanwhile would be taken for the end of the life, and passed over.
+        # Not `await life`: a cancellation meanwhile would be mistaken for the end of that task, and ignored.
         await asyncio.wait({life})

@@ -1,10 +1,10 @@
 """The plugin as the kubelet sees it, from the first second: registered at once, with answers that come later.
 
-    session.json, checkpoint ──▶ devices ──▶ Register ──▶ …        what the kubelet was told before, and what is held
+    session.json, checkpoint ──▶ devices ──▶ Register ──▶ …        devices listed before, and devices in use
     cards, pods, mode known  ──▶ take_over ──▶ Allocate, PreStartContainer are answered; devices as they are now
 
-A kubelet that starts admits its pods again after about a second, and fails those whose containers are not running where
-no plugin has listed their devices by then (pkg/kubelet/cm/devicemanager/manager.go). So this imports little.
+A kubelet re-admits its pods about a second after it starts. It fails pods whose containers are not running if no plugin
+has listed their devices by then (pkg/kubelet/cm/devicemanager/manager.go). So this module imports little.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class _Document(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """mode: `cdi` or `environment`. unasked: the kubelet may have pods that it admitted without asking the plugin."""
+    """A saved session. mode: `cdi` or `environment`. unasked: the kubelet may have admitted pods without the plugin."""
 
     resource: str
     mode: str
@@ -46,7 +46,7 @@ class SessionRecord:
 
 
 class SessionFile:
-    """In the state directory; owned by one thread."""
+    """Session file in the state directory; owned by one thread."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE
@@ -64,7 +64,7 @@ class SessionFile:
         return SessionRecord(found.resource, found.mode, found.unasked, tuple(devices))
 
     def save(self, record: SessionRecord) -> None:
-        """Keep this. Raises OSError."""
+        """Save the record. Raises OSError."""
         if record == self._saved:
             return
         healthy, unhealthy = ([name for name, one in record.devices if one is state] for state in (True, False))
@@ -74,10 +74,10 @@ class SessionFile:
 
 
 class FakeDevices:
-    """One list, any number of followers. Owned by the event loop."""
+    """The list of fake devices, with any number of followers. Owned by the event loop."""
 
     def __init__(self) -> None:
-        """Nothing is listed before the first `show`: a follower waits for it."""
+        """Lists nothing before the first `show`: a follower waits for it."""
         self._devices: Devices | None = None
         self._moved = asyncio.Event()
 
@@ -87,14 +87,14 @@ class FakeDevices:
         return self._devices or ()
 
     def show(self, devices: Devices) -> None:
-        """List these from now on; followers do not get an equal list again."""
+        """List these from now on; an equal list is not sent to followers again."""
         if devices != self._devices:
             self._devices = devices
             self._moved.set()
             self._moved = asyncio.Event()
 
     async def shown(self) -> None:
-        """Return once there is a list."""
+        """Return once a list exists."""
         while self._devices is None:
             await self._moved.wait()
 
@@ -111,7 +111,7 @@ class FakeDevices:
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
 # The kubelet handles no other pod while it waits for an Allocate, without a deadline (devicemanager/endpoint.go).
 _ALLOCATE_WAIT_S: Final = 5.0
-# PreStartContainer has 30 s there, and the kubelet comes again.
+# PreStartContainer has 30 s there, and the kubelet retries.
 _START_WAIT_S: Final = 10.0
 
 
@@ -119,9 +119,9 @@ class Answers(Protocol):
     """Port: answers the kubelet's calls, once cards and pods are known."""
 
     async def registering(self) -> None:
-        """Awaited before the plugin registers, to take note of what the kubelet has admitted without asking.
+        """Awaited before the plugin registers, to record the pods that the kubelet admitted without calling the plugin.
 
-        Raises KubeletSilent, CheckpointError: then it is not known, and registering would be too early.
+        Raises KubeletSilent or CheckpointError if they cannot be determined; registering would then be too early.
         """
         ...
 
@@ -135,11 +135,11 @@ class Answers(Protocol):
 
 
 class KubeletSession:
-    """`server.KubeletPlugin`, and its registration. Owned by the event loop; make it inside.
+    """`server.KubeletPlugin` and its registration. Owned by the event loop; create it inside the loop.
 
-    devices: what is listed. registered: a kubelet follows them. problem: why none does; "" while nobody knows of any.
-    changed: called whenever `registered` or `problem` may be different. last_mode: as the records have it, "" without
-    one. missing: why nobody can answer the kubelet's calls yet; "" while it is only a matter of time.
+    devices: the listed devices. registered: a kubelet follows them. problem: why none does; "" if no problem is known.
+    changed: called whenever `registered` or `problem` may have changed. last_mode: from the records, "" without one.
+    missing: why nothing can answer the kubelet's calls yet; "" if it is only a matter of time.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class KubeletSession:
         backoff_s: Callable[[int], float],
         say: Say,
     ) -> None:
-        """Arguments of `Registration`. file: the list of the plugin before this one."""
+        """Takes the arguments of `Registration`. file: the previous plugin's list."""
         self.devices_now = FakeDevices()
         self.registered, self.problem = False, ""
         self.changed: Callable[[], None] = lambda: None
@@ -159,7 +159,7 @@ class KubeletSession:
         self._resource, self._file, self._backoff_s = resource, file, backoff_s
         self._checkpoint = device_plugin_dir / CHECKPOINT
         self._record: SessionRecord | None = None
-        # Whether it has been looked at whom the kubelet has admitted without asking, or nobody can have been.
+        # Whether pods admitted without a call of the plugin have been determined, or cannot exist.
         self._unasked_known = False
         self._answers: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self._first = asyncio.Event()
@@ -168,9 +168,10 @@ class KubeletSession:
         self._registration = Registration(self, device_plugin_dir, resource, listeners, backoff_s, say)
 
     def resume(self) -> bool:
-        """List the devices that the kubelet knew before and those in use. False: these are unknown or incomplete.
+        """List the devices that the kubelet knew and those in use. Return False if these are unknown or incomplete.
 
-        Without CDI, not where pods may have been admitted that nobody asked for: those have to be known first.
+        Without CDI, does not list them if the kubelet may have admitted pods without calling the plugin: those must be
+        known first.
         """
         record = self._file.load()
         self.last_mode = record.mode if record else ""
@@ -190,11 +191,11 @@ class KubeletSession:
         return True
 
     async def run(self) -> None:
-        """Serve and register forever. Raises, in a group, what serving does."""
+        """Serve and register forever. Raises a group with the errors of serving."""
         await self._registration.run()
 
     async def registered_within(self, wait_s: float) -> bool:
-        """Wait for the first registration; whether there was one by then."""
+        """Wait for the first registration. Return whether it has happened by then."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._first.wait()
@@ -204,7 +205,7 @@ class KubeletSession:
 
     async def take_over(self, answers: Answers, mode: str) -> None:
         """Answer the kubelet's calls from now on."""
-        # Registered on the word of records that are of another mode: what they left out is looked at now.
+        # Registered based on records of the other mode: the facts that they omit are determined now.
         failures = 0
         while self._record is not None and self._record.mode != mode:
             try:
@@ -219,9 +220,9 @@ class KubeletSession:
         self._answers.set_result(answers)
 
     def remember(self, mode: str, devices: Listed, *, unasked: bool) -> None:
-        """Keep what the kubelet is told, for the next process. Raises OSError.
+        """Save the facts that the kubelet was given, for the next process. Raises OSError.
 
-        unasked: as far as it is known by now. Until it is, there may be some.
+        unasked: as known by now. While it is unknown, there may be such pods.
         """
         self._file.save(SessionRecord(self._resource, mode, unasked or not self._unasked_known, devices))
 

@@ -1,9 +1,9 @@
-"""Announces the node's cards to the API server and to the kubelet, and keeps that current.
+"""Announces the node's cards to the API server and to the kubelet, and keeps the announcements current.
 
 states of the cards ─┐
 cordon (node)        ├──▶ inventory ──▶ publisher (node annotation, capacity)
 use outside          ┘        │
-pods, checkpoint ─────────────┴──────▶ fake devices (kubelet): what is held, and as many free ones as units are left
+pods, checkpoint ─────────────┴──────▶ fake devices (kubelet): the held ones, and one free one per remaining unit
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
 
 _AGAIN_S: Final = 1.0
-# A driver of many cards takes some seconds; one that is absent is not waited for.
+# A driver of many cards takes a few seconds; the plugin does not wait for a missing one.
 _DRIVER_WITHIN_S: Final = 5.0
-# Longer than any start of the plugin. A kubelet reports every five minutes at the latest, and when something changes.
+# Longer than any start of the plugin. A kubelet reports at least every five minutes, and on every change.
 HELD_FOR_S: Final = 60.0
 _SHOWN_WORDS: Final = 256
 _HEALTHY: Final = (Health.HEALTHY, "")
@@ -42,13 +42,13 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class NodeCards:
-    """Owned by the event loop. `run` works; everything else only says that there is something to do.
+    """Announcements of the node's cards. Owned by the event loop. Only `run` works; the others request a run.
 
-    gpu_core: whether compute is announced too. record: takes an event on the node. changed: called after each
-    announcement. release: follows the annotation of that name; whether it has served its purpose. whole: the cards as
-    announced, with the units that are used outside: what was decided for pods stays decided when somebody else fills
-    the card. untrusted_until_s: until then, Unix seconds, the scheduler is asked to wait though a kubelet follows the
-    devices. uncovered: UUID -> why containers cannot get that card.
+    gpu_core: whether compute is announced too. record: receives an event on the node. changed: called after each
+    announcement. release: applies the annotation of that name; returns whether it is served. whole: the cards as
+    announced, including the units used outside: decisions for pods stay valid if another process fills the card.
+    untrusted_until_s: Unix seconds until which the scheduler is asked to wait although a kubelet follows the devices.
+    uncovered: UUID -> why containers cannot get that card.
     """
 
     terms: Terms
@@ -85,40 +85,40 @@ class NodeCards:
 
     @property
     def cards(self) -> tuple[inventory.Card, ...]:
-        """Cards as announced; none before the first announcement."""
+        """The announced cards; empty before the first announcement."""
         return self.latest.cards if self.latest else ()
 
     def moved(self) -> None:
-        """The states of the cards, or the pods, may be different."""
+        """Request a run: the states of the cards, or the pods, may have changed."""
         self._moved.set()
 
     def seen(self, node: objects.Node | None) -> None:
-        """The node as the watch shows it now."""
+        """Record the node as the watch shows it now."""
         self._shown = node
         self._moved.set()
 
     def registered(self, *, now: bool) -> None:
-        """Whether a kubelet follows the devices; while none does, the scheduler is asked to wait."""
+        """Record whether a kubelet follows the devices; while none does, the scheduler is asked to wait."""
         self._followed = now
         self._held_until = self._asked_wait()
         if self.latest:
-            # At once: whoever stops waits until what is wanted by now is written.
+            # At once: a stopping plugin waits until the current announcement is written.
             self.publisher.want_also({names.HELD_UNTIL: self._held_until})
         self._moved.set()
 
     def asking_to_wait(self) -> dict[str, str]:
-        """The annotation that asks the scheduler to wait, from now on; for a plugin that is about to end."""
+        """Ask the scheduler to wait from now on, for a plugin that is about to end. Return its annotation."""
         return {names.HELD_UNTIL: _time(self.wall_s() + HELD_FOR_S)}
 
     async def listed(self) -> None:
-        """Return once the devices are those of cards that the driver has named, or of remembered ones if it is late."""
+        """Return once devices are listed, from cards that the driver names, or from remembered ones if it is slow."""
         await self._listed.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRIVER_WITHIN_S):
                 await self._named.wait()
 
     def outside(self, used_mib: Mapping[str, int]) -> None:
-        """MiB that processes outside the books use, by card: announced as less free."""
+        """Record the MiB that unregistered processes use, by card: announced as less free memory."""
         self._outside_mib = dict(used_mib)
         self._moved.set()
 
@@ -127,18 +127,18 @@ class NodeCards:
         while True:
             await self._moved.wait()
             self._moved.clear()
-            # One state of it until the next time: an order that comes meanwhile is not taken away with the one before.
+            # One snapshot of the node per round: an order that arrives meanwhile is not removed with the previous one.
             self._node = self._shown
             if not self.states.cards and not self.states.driver:
                 continue  # The driver has named no card yet, and none is remembered.
             self._clear_health()
-            # What the node says is not known yet, or its object is gone: that is not the operator who takes cards back.
+            # The node's annotations are unknown, or its object is missing: no operator has reclaimed cards by that.
             if self._node is not None:
                 self._release_over = await self.release(self._annotation(names.RELEASE))
             await self._announce()
 
     async def follow_pods(self) -> None:
-        """Look again whenever pods come and go: it decides which of the devices are unhealthy."""
+        """Look again whenever pods come and go: pods decide which devices are unhealthy."""
         while True:
             await self.view.pods.change()
             self._moved.set()
@@ -165,7 +165,7 @@ class NodeCards:
         wanted = announcement(found, self.view.resources, gpu_core=self.gpu_core)
         said = {names.HELD_UNTIL: self._held_until, **self._answers(cordon)}
         self.publisher.want(NodePatch({**wanted.annotations, **said}, wanted.capacity))
-        # Only now: what was wanted of the node as it was before may undo what somebody has just said on it.
+        # Only now: an announcement for the earlier node might revert an operator's newer annotation.
         self.publisher.seen(self._node)
         reported = as_reported(self._reported, announced)
         for change in health_changes(self.states.cards, self._reported, reported):
@@ -181,7 +181,7 @@ class NodeCards:
         self.changed()
 
     def _usable(self, healths: Mapping[str, tuple[Health, str]]) -> dict[str, tuple[Health, str]]:
-        """The health of each card; one that containers cannot get takes no new pods, and costs no other."""
+        """Return the health of each card; a card that containers cannot get takes no new pods and affects no other."""
         out = {uuid: _UNCOVERED for uuid in self.uncovered() if healths.get(uuid) == _HEALTHY}
         return {**healths, **out}
 
@@ -192,7 +192,7 @@ class NodeCards:
         self._soon = asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set) if wanted else None
 
     def _asked_wait(self) -> str | None:
-        """Until when the scheduler is asked to wait; None: it is not."""
+        """Return until when the scheduler is asked to wait; None: it is not."""
         now_s = self.wall_s()
         if not self._followed:
             return _time(max(now_s + HELD_FOR_S, self.untrusted_until_s))
@@ -226,7 +226,7 @@ class NodeCards:
         return f"{names.CORDON} names no card of this node: {', '.join(stray)[:_SHOWN_WORDS]}"
 
     def _report_stray_cordon(self) -> None:
-        """Report each text once: it has no effect, which its author does not expect."""
+        """Report each text once: its author does not expect that it has no effect."""
         stray = self._stray_cordon()
         if stray and stray != self._reported_cordon:
             self.record(NodeEvent("GPUCordonUnknown", f"{stray}; it takes nothing out of use"))
@@ -240,7 +240,7 @@ class NodeCards:
         self._reported_cuda = problem
 
     def _answers(self, cordon: str) -> dict[str, str | None]:
-        """Replies to operators' annotations: indexes become UUIDs, a served request is removed."""
+        """Return replies to operators' annotations: indexes become UUIDs, a served request is removed."""
         answers: dict[str, str | None] = {}
         if cordon != self._operator_text(names.CORDON):
             answers[names.CORDON] = cordon
@@ -251,7 +251,7 @@ class NodeCards:
         return answers
 
     def _operator_text(self, key: str) -> str:
-        """An operator's annotation; "" until the driver has named its cards, because it may hold indexes."""
+        """Return an operator's annotation; "" until the driver has named its cards, because it may hold indexes."""
         return self._annotation(key) if self.states.driver else ""
 
     def _annotation(self, key: str) -> str:
@@ -260,7 +260,7 @@ class NodeCards:
 
     def _save(self, found: Inventory) -> None:
         try:
-            if self.states.driver:  # What is only remembered must not pass for known since the machine started.
+            if self.states.driver:  # Remembered cards must not count as known since the machine started.
                 self.last_known.save(inventory.encode(found))
             self.healths.save(self.states.healths)
         except OSError as error:
@@ -271,12 +271,12 @@ class NodeCards:
 
 
 def _time(unix_s: float) -> str:
-    """Time as the kubelet writes it: the two are compared as text."""
+    """Return the time as the kubelet writes it: the two are compared as text."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
 
 
 def _node_event(change: HealthChange, uncovered: str) -> NodeEvent:
-    """uncovered: why containers cannot get the card; "" when they can."""
+    """Return the Event on a change of health. uncovered: why containers cannot get the card; "" if they can."""
     now, reason = change.now
     of = f"card {change.card.index} ({change.card.uuid})"
     if change.now == _UNCOVERED and uncovered:

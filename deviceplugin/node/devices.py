@@ -1,4 +1,4 @@
-"""The fake devices of this node, as listed for the kubelet: from the cards, and from the containers that hold ids."""
+"""The fake devices of this node as listed for the kubelet: from the cards, and from the containers that hold IDs."""
 
 import time
 from collections import Counter
@@ -17,17 +17,17 @@ from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.device_ids import LARGEST_MESSAGE, Listed, message_bytes
 from deviceplugin.kubelet.session import FakeDevices
 
-# Longer than an Allocate lasts: KubeletSession waits 5 s, and the mode environment for `allocateWait` and an answer.
+# Longer than an Allocate lasts: KubeletSession waits 5 s; the environment mode takes `allocateWait` plus one answer.
 LEAVES_AFTER_S: Final = 30.0
 log = structlog.get_logger()
 
 
 @dataclass(slots=True, kw_only=True)
 class NodeDevices:
-    """Owned by the event loop. shown: what the kubelet follows; what is there at first, it has been told before.
+    """The node's devices. Owned by the event loop. shown: the kubelet's list; its first devices were listed earlier.
 
-    old_style: as `device_ids.device_ids`. withheld: whether no free device may be given away, whatever the cards are.
-    now_s: of a clock that nobody sets.
+    old_style: as `device_ids.device_ids`. withheld: whether no free device may be allocated, whatever the cards are.
+    now_s: of a clock that is never set.
     """
 
     view: NodeRecords
@@ -35,14 +35,14 @@ class NodeDevices:
     old_style: bool
     withheld: Callable[[], bool] = bool
     now_s: Callable[[], float] = time.monotonic
-    # Id -> since when it is listed as unhealthy, before it leaves.
+    # ID -> since when it has been listed as unhealthy, before it is removed.
     _leaving: dict[str, float] = field(default_factory=dict)
 
     async def show(self, whole: Inventory, found: Inventory) -> bool:
-        """List the devices again, computed from those in use now: `device_ids.listed`. False: retry soon.
+        """List the devices again, computed from those in use now: `device_ids.listed`. Return False to retry soon.
 
-        whole: without what is used outside. Its units stay in the list, since a container of any card may hold the ids;
-        as many free ones are unhealthy.
+        whole: including memory used outside. Its units stay in the list, because a container of any card may hold the
+        IDs; the same number of free IDs is unhealthy.
         """
         ids = device_ids.device_ids(whole.cards, old_style=self.old_style)
         usable = sum(card.units for card in found.cards if card.health is not Health.UNHEALTHY)
@@ -54,7 +54,7 @@ class NodeDevices:
             log.warning("devices.unknown_holders", reason=str(error))
             if self.shown.now:
                 return False
-            # The kubelet writes another checkpoint once it is told of devices, and not before.
+            # The kubelet writes another checkpoint only after it has received devices.
             holders = {}
         well = {card.uuid for card in whole.cards if card.health is not Health.UNHEALTHY}
         spare = device_ids.spare_ids(whole.cards, old_style=self.old_style)
@@ -63,10 +63,10 @@ class NodeDevices:
         return not self._leaving
 
     def _leave(self, wanted: Listed) -> Listed:
-        """The ids that leave the list, unhealthy for a while first: the kubelet may just be giving one away.
+        """Return the list with removed IDs kept as unhealthy for a while: the kubelet may be allocating one.
 
-        It ends when an id vanishes between its choice and the answer to its Allocate (nil pointer,
-        pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources). One that is unhealthy it does not choose.
+        The kubelet crashes if an ID vanishes between its choice and the answer to its Allocate (nil pointer,
+        pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources). It does not choose unhealthy IDs.
         """
         stays, now_s = {name for name, _ in wanted}, self.now_s()
         since = {name: self._leaving.get(name, now_s) for name, _ in self.shown.now if name not in stays}
@@ -76,9 +76,9 @@ class NodeDevices:
         return tuple((name, False) for name in self._leaving)
 
     async def _holders(self, whole: Inventory) -> dict[str, frozenset[str]]:
-        """Cards by held device id, see `held_by`. Raises CheckpointError."""
+        """Return the cards by held device ID, see `held_by`. Raises CheckpointError."""
         view = await self.view.snapshot()
-        # Before every pod is known, none of the records can be told for one of a pod that is gone.
+        # Until every pod is known, a record cannot be attributed to a deleted pod.
         before = self._unhealthy() if self.view.pods.complete else frozenset[str]()
         return held_by(view.entries, view.pods, whole, self.view.resources.gpu_mem, before)
 
@@ -89,10 +89,10 @@ class NodeDevices:
 def held_by(
     entries: Iterable[CheckpointEntry], pods: Iterable[NodePod], found: Inventory, resource: str, before: frozenset[str]
 ) -> dict[str, frozenset[str]]:
-    """Device id -> UUIDs of the cards decided for the containers that hold it; none of them where that is not known.
+    """Return device ID -> UUIDs of the cards decided for the containers that hold it; empty if they are unknown.
 
-    before: the unhealthy ids. Nobody is given such an id, so one that only a pod that is gone holds is free: the
-    kubelet keeps the records of the dead until its next allocation (devicemanager/manager.go).
+    before: the unhealthy IDs. The kubelet allocates none of these, so one that only a deleted pod holds is free: the
+    kubelet keeps the records of dead pods until its next allocation (devicemanager/manager.go).
     """
     by_uid = {pod.uid: pod for pod in pods}
     holders: dict[str, frozenset[str]] = {}
@@ -101,14 +101,14 @@ def held_by(
             continue
         uuids = _cards_of(by_uid.get(entry.pod_uid), entry.container, found)
         for device in entry.ids:
-            # A container whose card is not known counts as one on a healthy card.
+            # A container with an unknown card counts as one on a healthy card.
             known = holders.get(device, uuids)
             holders[device] = known | uuids if known and uuids else frozenset()
     return holders
 
 
 def _cards_of(pod: NodePod | None, container: str, found: Inventory) -> frozenset[str]:
-    """UUIDs, also of cards that are not there any more, or not shared any more: the scheduler counts by these too."""
+    """Return UUIDs, including cards that are missing or no longer shared: the scheduler counts these too."""
     if pod is None:
         return frozenset()
     try:

@@ -1,6 +1,6 @@
-"""Events on the node and on its pods: what an operator has to see.
+"""Events on the node and on its pods, for operators.
 
-Best effort: what the API server does not take after a few tries is lost; the log has had it from the start.
+Best effort: an Event that the API server does not accept after a few tries is lost; the log already has it.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from scheduler.kube.events import Regarding, Reporter
 from scheduler.kube.port import ApiConflict, ApiError, ApiRejected, ApiThrottled, EventRecord, PodKey
 
 CONTROLLER: Final = "gpushare-device-plugin"
-# Health of a few cards and drift of some dozens of pods: more at once says nothing more.
+# Health of a few cards and drift of a few dozen pods: more Events at once add no information.
 _MOST_QUEUED: Final = 256
 _TRIES: Final = 5
 _AGAIN_S: Final = 1.0
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 class EventWriter(Protocol):
-    """The part of `scheduler.kube.port.Cluster` that writes Events."""
+    """Port: the part of `scheduler.kube.port.Cluster` that writes Events."""
 
     async def create_event(self, event: EventRecord) -> None:
         """Create an Event. Raises ApiError."""
@@ -33,7 +33,7 @@ class EventWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """reason: one word in CamelCase. pod: None if it is about the node. warning: it requires action."""
+    """An Event. reason: one word in CamelCase. pod: None if it is about the node. warning: it requires action."""
 
     reason: str
     note: str
@@ -42,9 +42,9 @@ class NodeEvent:
 
 
 class NodeEventRecorder:
-    """Takes events at any time; `run` writes them one by one. A full queue drops the oldest.
+    """Recorder of Events: `run` writes them one by one. A full queue drops the oldest.
 
-    node_uid: of the node object, as soon as a watch has shown it.
+    node_uid: of the node object, once a watch has shown it.
     """
 
     def __init__(self, writer: EventWriter, node: str, wall_s: Callable[[], float]) -> None:
@@ -55,13 +55,13 @@ class NodeEventRecorder:
         self._wall_s = wall_s
         self._queue: deque[tuple[NodeEvent, int, int]] = (
             deque()
-        )  # recorded at, and distinguished by, these Unix nanoseconds
+        )  # recorded at, and identified by, these Unix nanoseconds
         self._something = asyncio.Event()
         self._last_ns = 0
         self.node_uid = ""
 
     def record(self, event: NodeEvent) -> None:
-        """Log it now, write it soon."""
+        """Log the event now, write it soon."""
         about = str(event.pod) if event.pod else self._node
         say = log.warning if event.warning else log.info
         say("notice", reason=event.reason, about=about, note=event.note)
@@ -69,7 +69,7 @@ class NodeEventRecorder:
             dropped, *_ = self._queue.popleft()
             log.warning("event.lost", reason="the queue is full", note=dropped.note)
         recorded_ns = int(self._wall_s() * 1e9)
-        # This alone distinguishes Events, also when the clock is set back.
+        # This alone distinguishes Events, even if the clock is set back.
         self._last_ns = max(recorded_ns, self._last_ns + 1)
         self._queue.append((event, recorded_ns, self._last_ns))
         self._something.set()
@@ -87,7 +87,7 @@ class NodeEventRecorder:
             try:
                 await self._writer.create_event(event)
             except ApiConflict:
-                return  # The name is ours alone: an earlier try, whose answer was lost, has written it.
+                return  # Only this plugin uses the name: an earlier try, whose answer was lost, has written it.
             except ApiError as error:
                 if isinstance(error, ApiRejected) or attempt == _TRIES:
                     log.warning("event.lost", reason=error.message, status=error.status, note=event.note)
@@ -99,7 +99,7 @@ class NodeEventRecorder:
 
     def _event(self, event: NodeEvent, recorded_ns: int, unique_ns: int) -> EventRecord:
         pod = event.pod
-        # `kubectl describe node` looks for both, since the kubelet writes the name where a UID belongs.
+        # `kubectl describe node` searches for both, because the kubelet writes the name in place of a UID.
         node = Regarding("Node", "", self._node, self.node_uid or self._node)
         return self._reporter.event(
             Regarding("Pod", pod.namespace, pod.name, pod.uid) if pod else node,

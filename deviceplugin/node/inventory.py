@@ -17,9 +17,10 @@ _WHOLE_CORE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """unit_mib: MiB in one memory unit, >= 1. unified_memory_mib: of a card whose driver names none; 0: not known.
+    """Rules of counting. unit_mib: MiB per memory unit, >= 1.
 
-    count_reserved: what the driver reserves counts as memory of the card, though programs cannot use it.
+    unified_memory_mib: of a card whose driver reports none; 0: unknown. count_reserved: memory that the driver reserves
+    counts as the card's, although programs cannot use it.
     """
 
     unit_mib: int
@@ -39,9 +40,9 @@ class NodePatch:
 
 
 def memory_mib(card: DriverCard, terms: Terms) -> int:
-    """Shared MiB of the card; 0 if neither the driver nor the configuration gives them.
+    """Return the shared MiB of the card; 0 if neither the driver nor the configuration gives them.
 
-    A machine whose GPU shares the memory of the processor has a driver that names none.
+    The driver reports no memory if the GPU shares the processor's memory.
     """
     reserved_mib = card.reserved_mib if terms.count_reserved else 0
     return card.memory_mib + reserved_mib or terms.unified_memory_mib
@@ -55,11 +56,11 @@ def node_inventory(  # noqa: PLR0917  (each a different type: none can take anot
     terms: Terms,
     outside_mib: Mapping[str, int],
 ) -> Inventory:
-    """The cards as they are announced, ordered by index.
+    """Return the cards as announced, ordered by index.
 
-    healths: UUID -> health and its reason; a card that is missing is healthy. cordoned: UUIDs. outside_mib: UUID -> MiB
-    that processes outside the books use, which are not given away. A card in MIG mode, or of unknown memory, is listed
-    with 0 units and says so.
+    healths: UUID -> health and its reason; a missing card is healthy. cordoned: UUIDs. outside_mib: UUID -> MiB that
+    unregistered processes use, which are not allocated. A card in MIG mode, or with unknown memory, is listed with 0
+    units and the reason.
     """
     listed = (
         _card(
@@ -71,10 +72,10 @@ def node_inventory(  # noqa: PLR0917  (each a different type: none can take anot
 
 
 def cordoned_uuids(text: str, cards: Sequence[DriverCard]) -> tuple[frozenset[str], str]:
-    """The cards of this node that a comma list of UUIDs and indexes names, and the list with UUIDs for the indexes.
+    """Return the cards that a comma-separated list of UUIDs and indexes names, and the list with UUIDs only.
 
-    Only indexes change: a list without any comes back as it is, so that it is not written again, and a
-    card that is not there at the moment stays cordoned. Source: docs/develop/protocol.md, "Cordon".
+    Only indexes change: a list without indexes is returned unchanged, so that it is not written again, and a card that
+    is currently missing stays cordoned. Source: docs/develop/protocol.md, "Cordon".
     """
     uuids = {card.uuid for card in cards}
     by_index = {str(card.index): card.uuid for card in cards}
@@ -90,15 +91,15 @@ def cordoned_uuids(text: str, cards: Sequence[DriverCard]) -> tuple[frozenset[st
 
 
 def unknown_names(text: str, cards: Sequence[DriverCard]) -> list[str]:
-    """Entries of such a list that name no card of this node, in order."""
+    """Return the entries of such a list that name no card of this node, in order."""
     known = {card.uuid for card in cards} | {str(card.index) for card in cards}
     return [word for part in text.split(",") if (word := part.strip()) and word not in known]
 
 
 def announcement(found: Inventory, resources: Resources, *, gpu_core: bool) -> NodePatch:
-    """The inventory as annotation, and the node's capacity: every card that it has, unhealthy or not.
+    """Return the inventory as an annotation, and the node's capacity of all its cards, unhealthy or not.
 
-    gpu_core: also 100 for each card that has units and is healthy, or cordoned, which the scheduler minds by itself.
+    gpu_core: also announce 100 for each card that has units and is healthy or cordoned; the scheduler handles cordons.
     """
     capacity = {resources.gpu_count: len(found.cards)}
     if gpu_core:
@@ -120,7 +121,7 @@ def _card(
     return inventory.Card(
         index=card.index,
         uuid=card.uuid,
-        # One word, as in the label nvidia.com/gpu.product of NVIDIA's GPU feature discovery: pods name it in a list.
+        # One word, as in the label nvidia.com/gpu.product of NVIDIA's GPU feature discovery: pods list it by name.
         model="-".join(card.model.split()),
         memory_mib=usable_mib,
         units=0 if card.mig else max(0, usable_mib - outside_mib) // terms.unit_mib,

@@ -1,10 +1,10 @@
-"""Keeps on the node object what the plugin announces there: written when it differs, put back when removed.
+"""Keeps the plugin's announcements on the node object: writes differences, and restores removed values.
 
 want, seen ──▶ differs? ──▶ PATCH node (annotations), PATCH node/status (capacity) ──▶ the watch shows it: done
-                             └ fails: again, with back-off
+                             └ fails: retry, with back-off
 
-Writes of the plugin to the API server: annotations and capacity of its own node, Events, evictions.
-All through the scheduler's transport: raw paths and bodies, errors of `scheduler.kube.port`.
+The plugin writes to the API server: annotations and capacity of its own node, Events, evictions.
+All use the scheduler's transport: raw paths and bodies, errors of `scheduler.kube.port`.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ log = structlog.get_logger()
 
 
 class NodeWriter(Protocol):
-    """Writes on our own node. Both methods raise ApiError."""
+    """Port: writes to our own node. Both methods raise ApiError."""
 
     async def annotate(self, annotations: Mapping[str, str | None], version: str) -> None:
         """Set these annotations, remove those that are None, and keep all others.
 
-        version: `resourceVersion` of the node as it was seen; refused with ApiConflict when it has another one.
+        version: the node's `resourceVersion` as seen; raises ApiConflict if it is different now.
         """
         ...
 
@@ -43,7 +43,7 @@ class NodeWriter(Protocol):
 
 
 def differing(node: objects.Node, wanted: NodePatch) -> NodePatch:
-    """The part of `wanted` that the node object does not have yet."""
+    """Return the part of `wanted` that the node object lacks."""
     annotations, capacity = node.metadata.annotations or {}, node.status.capacity or {}
     return NodePatch(
         {key: text for key, text in wanted.annotations.items() if annotations.get(key) != text},
@@ -52,9 +52,9 @@ def differing(node: objects.Node, wanted: NodePatch) -> NodePatch:
 
 
 class NodePublisher:
-    """One per node. `want` and `seen` may be called at any time; `run` writes.
+    """Announcements on one node. Call `want` and `seen` at any time; `run` writes.
 
-    problem: what the API server said to the last write; "" once one has succeeded.
+    problem: the API server's error for the last write; "" after a success.
     """
 
     def __init__(self, writer: NodeWriter, backoff_s: Callable[[int], float]) -> None:
@@ -78,7 +78,7 @@ class NodePublisher:
         self.want(NodePatch({**self._wanted.annotations, **annotations}, self._wanted.capacity))
 
     def seen(self, node: objects.Node | None) -> None:
-        """Take note of the node as the watch shows it now; None when it does not exist."""
+        """Record the node as the watch shows it now; None if it does not exist."""
         self._node = node
         self._moved.set()
         self._news.set()
@@ -89,7 +89,7 @@ class NodePublisher:
         return self._node is not None and bool(self._wanted) and not differing(self._node, self._wanted)
 
     async def settled(self) -> None:
-        """Return once the node object has the annotations wanted at this time."""
+        """Return once the node object has the annotations wanted at the time of the call."""
         while not self.announced:
             self._news.clear()
             await self._news.wait()
@@ -119,7 +119,7 @@ class NodePublisher:
 
     async def _write(self, missing: NodePatch, version: str) -> None:
         if missing.annotations:
-            # People write on the node too: what they have said since must not be lost.
+            # People also write to the node: their newer changes must not be lost.
             await self._writer.annotate(missing.annotations, version)
         if missing.capacity:
             await self._writer.set_capacity(missing.capacity)
@@ -150,17 +150,17 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 class NodeApi:
-    """Writes of one node's plugin; make it inside the event loop that uses it."""
+    """Writes of one node's plugin; create it inside the event loop that uses it."""
 
     def __init__(self, connection: Connection, node: str) -> None:
-        """node: our own; the API server lets us touch no other."""
+        """node: our own; the API server permits no other."""
         self._transport = Transport(connection, _CONNECTIONS)
         self._path = f"/api/v1/nodes/{node}"
 
     async def annotate(self, annotations: Mapping[str, str | None], version: str = "") -> None:
         """Set these annotations of the node, remove those that are None, keep all others. Raises ApiError.
 
-        version: `resourceVersion` that the node has to have, or it is ApiConflict; "": any.
+        version: required `resourceVersion` of the node, otherwise ApiConflict; "": any.
         """
         metadata: dict[str, object] = {"annotations": dict(annotations)}
         if version:
@@ -173,16 +173,16 @@ class NodeApi:
         await self._patch(f"{self._path}/status", {"status": {"capacity": amounts}}, "Node")
 
     async def forget_resource(self, name: str) -> None:
-        """Take this resource off the node's capacity and allocatable. Raises ApiError.
+        """Remove this resource from the node's capacity and allocatable. Raises ApiError.
 
-        The kubelet keeps those that it does not know as they are (nodestatus/setters.go).
+        The kubelet leaves resources that it does not know unchanged (nodestatus/setters.go).
         """
         await self._patch(
             f"{self._path}/status", {"status": {"capacity": {name: None}, "allocatable": {name: None}}}, "Node"
         )
 
     async def evict(self, pod: PodKey) -> None:
-        """Ask for the eviction of this very pod; ApiThrottled when a disruption budget forbids it now."""
+        """Request the eviction of exactly this pod. Raises ApiThrottled if a disruption budget forbids it now."""
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         body = {
             "apiVersion": "policy/v1",
@@ -194,7 +194,7 @@ class NodeApi:
         await self._transport.send(HTTPMethod.POST, f"{path}/eviction", sent, answers="Status", timeout_s=_TIMEOUT_S)
 
     async def mark_assigned(self, pod: PodKey, annotations: Mapping[str, str]) -> None:
-        """Set annotations of this very pod. Raises ApiError; ApiRejected when it has another uid now."""
+        """Set annotations on exactly this pod. Raises ApiError; ApiRejected if its name now has another UID."""
         body = {"metadata": {"uid": pod.uid, "annotations": dict(annotations)}}
         await self._patch(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", body, "Pod")
 

@@ -1,9 +1,9 @@
-"""Ends of earlier plugins: the file exists while a plugin runs, and after one that was killed.
+"""Records how earlier plugins ended: the file exists while a plugin runs, and after one was killed.
 
-    absent ──start──▶ killed 0 ──told to stop──▶ absent
+    absent ──start──▶ killed 0 ──stop signal──▶ absent
                          └──killed, start──▶ killed 1 ──killed soon, start──▶ killed 2 ──▶ …
 
-A plugin that is killed asks the scheduler for no wait (docs/develop/decisions/0020).
+A killed plugin cannot ask the scheduler to wait (docs/develop/decisions/0020).
 """
 
 from pathlib import Path
@@ -14,10 +14,10 @@ import msgspec
 from deviceplugin.files import replace_file
 
 FILE: Final = "starts.json"
-# The kubelet too: after so long without an end it forgets its back-off (Kubernetes, "Pod Lifecycle", restart policy).
+# The kubelet too: after this time without an end it resets its back-off (Kubernetes, "Pod Lifecycle", restart policy).
 _SOON_S: Final = 600.0
 _AGAIN: Final = 2
-# What kills a plugin at about the same age each time must not find it trusted again.
+# A plugin that is always killed at about the same age must not be trusted again by then.
 _LONGER: Final = 2
 
 
@@ -28,7 +28,7 @@ class _Document(msgspec.Struct, rename="camel"):
 
 
 class StartsFile:
-    """In the state directory; owned by one thread."""
+    """File of starts in the state directory; owned by one thread."""
 
     def __init__(self, directory: Path, boot_id: str) -> None:
         """boot_id: changes with each boot of the machine, which ends every plugin."""
@@ -36,10 +36,10 @@ class StartsFile:
         self._boot_id = boot_id
 
     def started(self, now_s: float) -> float:
-        """Record this start. Returns for how many seconds this plugin should get no new pods.
+        """Record this start. Return for how many seconds this plugin should get no new pods.
 
-        0, unless the two before it were killed, the last one within ten minutes of its start: then twice as long as
-        from that start to this, ten minutes at most. now_s: since the machine's boot. Raises OSError.
+        Returns 0 unless the two previous plugins were killed, the last one within ten minutes of its start: then twice
+        the time from that start to this one, at most ten minutes. now_s: since the machine's boot. Raises OSError.
         """
         killed, lived_s = 0, 0.0
         if last := self._last():
@@ -49,7 +49,7 @@ class StartsFile:
         return min(_LONGER * lived_s, _SOON_S) if killed >= _AGAIN else 0.0
 
     def told_to_stop(self) -> None:
-        """Raises OSError."""
+        """Record a regular stop. Raises OSError."""
         self._path.unlink(missing_ok=True)
 
     def _last(self) -> _Document | None:

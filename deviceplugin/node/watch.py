@@ -14,16 +14,16 @@ from scheduler.kube.port import ApiError, Changed, Cluster, Deleted, Kind, T, Wa
 from scheduler.kube.reflector import WatchBackoff, reflect
 from scheduler.process.contact import Contact
 
-# Every node of a cluster asks a server that comes back, so less often than the one scheduler does. A kubelet that
-# renews its Lease asks about as often (nodelease/controller.go: 200 ms doubling to 7 s).
+# After a restart of the API server, every node reconnects, so the interval is longer than the single scheduler's. A
+# kubelet that renews its Lease retries about as often (nodelease/controller.go: 200 ms doubling to 7 s).
 _RECONNECT_MAX_S: Final = 5.0
 log = structlog.get_logger()
 
 
 class NodeWatch:
-    """Owned by the event loop. The node as last seen; None while it does not exist, or is not known yet.
+    """The node as last seen; None while it does not exist or is unknown. Owned by the event loop.
 
-    contact: since when a watch of it fails.
+    contact: since when one of its watches has failed.
     """
 
     def __init__(self, cluster: Cluster, name: str, rng: random.Random, now_s: Callable[[], float]) -> None:
@@ -60,9 +60,9 @@ class NodeWatch:
         return dict(self._node.metadata.labels or {}) if self._node else {}
 
     async def node_info(self) -> objects.NodeInfo:
-        """The kubelet's report on itself and its container runtime; waits until the node object has it.
+        """Return the kubelet's report on itself and its container runtime; waits until the node object has it.
 
-        A node object that is created again, or before its kubelet registers, does not have it at first.
+        A node object lacks it at first if it was recreated or its kubelet has not registered.
         """
         while (info := self._node_info()) is None or not info.container_runtime_version:
             self._seen.clear()
@@ -70,7 +70,7 @@ class NodeWatch:
         return info
 
     def runtime_version(self) -> str:
-        """Version of the container runtime, as the kubelet reported it last; "" while it is not known."""
+        """Return the version of the container runtime, as last reported by the kubelet; "" while unknown."""
         info = self._node_info()
         return info.container_runtime_version if info else ""
 

@@ -1,4 +1,4 @@
-"""Drift, every difference from the decisions: found in a slow loop, reported, and evicted if configured.
+"""Drift, any difference from the decisions: found in a slow loop, reported, and evicted if configured.
 
-Reads what the other parts know; gives no container anything. `node_plugin` alone knows it.
+Reads the facts of other parts; gives containers nothing. Only `node_plugin` imports it.
 """

@@ -1,7 +1,7 @@
 """Drift: differences from the scheduler's decisions, how long they last, and the actions on them. Pure.
 
-`reconcile` finds them. What it compares was read one after the other while pods came and went, so drift counts
-only when two comparisons in a row show it.
+`reconcile` finds them. Its inputs were read one at a time while pods came and went, so drift counts only if two
+consecutive comparisons show it.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ _Key: TypeAlias = tuple["DriftKind", str, str, str]
 
 
 class DriftKind(StrEnum):
-    """Kinds as metrics and status name them."""
+    """Kinds of drift, by their names in metrics and status."""
 
     ON_ANOTHER_CARD = "on-another-card"
     WITHOUT_DEVICES = "without-devices"
@@ -39,7 +39,7 @@ _UNBOOKED: Final = frozenset({DriftKind.OUTSIDE_USE, DriftKind.USES_UNASKED})
 
 
 class Action(StrEnum):
-    """METRIC: counted, and shown in the status. EVENT: on the pod, or on the node. ANNOUNCE_LESS: of the card."""
+    """Actions. METRIC: counted, and shown in the status. EVENT: on the pod or the node. ANNOUNCE_LESS: of the card."""
 
     METRIC = "metric"
     EVENT = "event"
@@ -51,8 +51,8 @@ class Action(StrEnum):
 class Drift:
     """A difference from the decisions. pod: None if it concerns the node.
 
-    container, uuid: "" where it is about no single container, or card. mib: the memory in question, 0 where none is.
-    event: of a message that names a pod, the text for an Event on the node, which other tenants may read; "" for none.
+    container, uuid: "" if it is not about a single container or card. mib: the memory in question, 0 if none. event:
+    for a message that names a pod, the text of an Event on the node, which other tenants may read; "" for none.
     """
 
     kind: DriftKind
@@ -71,10 +71,10 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """Drift over time. seen: by the last comparison. lasting: by the one before as well.
+    """Drift over time. seen: in the last comparison. lasting: in the one before as well.
 
-    news: lasting since the last comparison: what an Event is written for. An eviction may be refused for now, so it is
-    tried for all that last.
+    news: lasting since the last comparison; these cause an Event. Evictions are tried for all lasting drift, because
+    one may be rejected for now.
     """
 
     seen: tuple[Drift, ...] = ()
@@ -83,7 +83,7 @@ class Followed:
 
 
 def follow(before: Followed, found: Iterable[Drift]) -> Followed:
-    """One comparison later."""
+    """Return the drift after one more comparison."""
     seen = tuple(found)
     seen_before = {one.key for one in before.seen}
     lasted_before = {one.key for one in before.lasting}
@@ -95,7 +95,7 @@ def follow(before: Followed, found: Iterable[Drift]) -> Followed:
 class DriftPolicy:
     """Configured actions on drift.
 
-    evict_…: pods without devices, pods on another card, pods that no scheduler has chosen a card for.
+    evict_…: pods without devices, pods on another card, pods without a card from a scheduler.
     """
 
     monitor: Monitor
@@ -106,10 +106,10 @@ class DriftPolicy:
 
 
 def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
-    """Actions on drift that lasts; none for excess use if it is not monitored."""
+    """Return the actions on lasting drift; none for excess use if it is not monitored."""
     kind, told = one.kind, frozenset({Action.METRIC, Action.EVENT})
     if kind is DriftKind.ALLOCATION_CHANGED:
-        return frozenset({Action.METRIC})  # Its Event was written when it was seen.
+        return frozenset({Action.METRIC})  # Its Event was written when the drift was seen.
     if kind is DriftKind.USES_MORE and policy.monitor == "off":
         return frozenset()
     evicted = {
@@ -118,7 +118,7 @@ def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
         DriftKind.ON_ANOTHER_CARD: policy.evict_mismatched,
         DriftKind.UNSCHEDULED: policy.evict_unscheduled,
     }
-    # A pod that is being deleted already goes no sooner for being evicted, and a static one comes again at once.
+    # Eviction does not speed up a pod that is being deleted, and a static pod returns at once.
     leaves = one.pod is not None and not one.pod.terminating and not one.pod.static
     if evicted.get(kind, False) and leaves:
         told |= {Action.EVICT}
@@ -131,7 +131,7 @@ def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
 class SeenPod:
     """An unfinished pod of this node. decision: None if unknown; `doubt` gives the reason.
 
-    unscheduled: nobody has chosen a card for it, so that it counts against every card of the node.
+    unscheduled: no scheduler chose a card for it, so it counts against every card of the node.
     """
 
     pod: NodePod
@@ -142,9 +142,9 @@ class SeenPod:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A process on a card. pod_uid: "" for one that is in no pod; one that ended before it was traced is left out.
+    """A process on a card; one that ended before it was traced is left out. pod_uid: "" if it is in no pod.
 
-    container_id: without the runtime's name; "" where its cgroups do not tell.
+    container_id: without the runtime's name; "" if its cgroups do not tell.
     """
 
     uuid: str
@@ -158,9 +158,9 @@ class Use:
 class Compared:
     """Input of a comparison.
 
-    cards: as announced. allocated: every container that the kubelet listed, also those without ids; a container that is
-    not listed, for one since the kubelet did not answer, says nothing. assigned: (pod UID, container) -> the cards
-    that we handed to it. uses: empty where the driver cannot tell.
+    cards: as announced. allocated: every container that the kubelet listed, including those without IDs; an unlisted
+    container proves nothing (the kubelet may not have answered). assigned: (pod UID, container) -> the cards that the
+    plugin gave it. uses: empty if the driver does not report processes.
     """
 
     cards: Sequence[Card]
@@ -172,9 +172,9 @@ class Compared:
 
 
 def find_drift(compared: Compared, *, allowance_mib: int) -> list[Drift]:
-    """All drift, that of pods by name, then that of cards by index.
+    """Return all drift: first of pods by name, then of cards by index.
 
-    allowance_mib: what a pod may use on a card beyond what it asked.
+    allowance_mib: MiB that a pod may use on a card beyond its request.
     """
     held = {(one.namespace, one.pod, one.container): len(one.ids) for one in compared.allocated}
     found: list[Drift] = []
@@ -187,7 +187,7 @@ def find_drift(compared: Compared, *, allowance_mib: int) -> list[Drift]:
 
 
 def _of_decision(seen: SeenPod) -> Iterator[Drift]:
-    """How the pod came here, and what its author has written since."""
+    """Drift between the pod's decision and its arrival here, or its later changes."""
     pod = seen.pod
     if seen.unscheduled:
         message = (
@@ -212,7 +212,7 @@ def _past_scheduler(pod: NodePod) -> str:
 
 
 def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
-    """The kubelet's devices against what the containers ask. It lists no ordinary init containers (server_v1.go)."""
+    """Drift between the kubelet's devices and the requests. It lists no ordinary init containers (server_v1.go)."""
     pod = seen.pod
     for container in pod.asking():
         ids = held.get((pod.namespace, pod.name, container.name))
@@ -233,7 +233,7 @@ def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> I
 
 
 def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
-    """The cards that we handed out against those decided."""
+    """Drift between the cards given to containers and the decided ones."""
     if seen.decision is None:
         return
     for container in seen.pod.asking():
@@ -246,7 +246,7 @@ def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
 
 
 def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[Drift]:
-    """The memory that a pod uses, card by card, against what it has there."""
+    """Drift between the memory that a pod uses and its allocation, card by card."""
     pod = seen.pod
     booked = units_on_cards(pod, seen.decision, compared.unit_mib) if seen.decision else {}
     for uuid, used in sorted(_used_by(compared.uses, pod.uid).items()):
@@ -257,7 +257,7 @@ def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[D
         elif not booked and not pod.asking():
             message = f"pod {pod}: it uses {used} MiB of {uuid} and requests none"
             yield Drift(kind=DriftKind.USES_UNASKED, message=message, pod=pod, uuid=uuid, mib=used)
-        # An exclusive pod has the card to itself: using more costs no other pod.
+        # An exclusive pod has the card to itself: excess use harms no other pod.
         elif booked and used > requested_mib + allowance_mib and not pod.exclusive:
             message = f"pod {pod}: it uses {used} MiB of {uuid}; it requested {requested_mib} MiB there"
             yield Drift(kind=DriftKind.USES_MORE, message=message, pod=pod, uuid=uuid, mib=used - requested_mib)
@@ -303,7 +303,7 @@ def _booked(pods: Iterable[SeenPod], unit_mib: int) -> dict[str, int]:
 
 
 def _used_by(uses: Iterable[Use], pod_uid: str) -> dict[str, int]:
-    """Card UUID -> MiB."""
+    """Return card UUID -> MiB that the pod uses."""
     sums: dict[str, int] = defaultdict(int)
     for use in uses:
         if use.pod_uid == pod_uid:

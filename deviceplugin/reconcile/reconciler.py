@@ -1,11 +1,11 @@
 """Periodically compares the announced, decided, allocated and used memory, and acts on differences.
 
-    CDI files ─▶ checkpoint ─▶ kubelet (List) ─▶ processes of the cards ─▶ pods as they are then
+    CDI files ─▶ checkpoint ─▶ kubelet (List) ─▶ processes of the cards ─▶ pods at that time
                                                                               │
        journal, CDI files tidied ◀── metrics, status ◀── Events, evictions ◀──┴─ drift, once seen twice
 
-What cannot be read is one of `result.problems`, and only what rests on it is left out: nothing that the API server,
-the kubelet or the disk does ends the loop.
+An input that cannot be read is one of `result.problems`, and only the checks that need it are skipped: no failure of
+the API server, the kubelet or the disk ends the loop.
 """
 
 import asyncio
@@ -53,15 +53,15 @@ log = structlog.get_logger()
 
 
 class Evictor(Protocol):
-    """Evicts pods from the node."""
+    """Port: evicts pods from the node."""
 
     async def evict(self, pod: PodKey) -> None:
-        """Ask for the eviction of this very pod. Raises ApiError; ApiThrottled: it may not go now."""
+        """Request the eviction of exactly this pod. Raises ApiError; ApiThrottled if it is forbidden now."""
         ...
 
 
 async def evict(evictor: Evictor, leaving: Mapping[PodKey, str]) -> list[str]:
-    """Evict each of them; why some are not evicted yet. leaving: pod -> the reason, for the log."""
+    """Evict each pod. Return why some are not evicted yet. leaving: pod -> the reason, for the log."""
     turn = asyncio.Semaphore(_AT_ONCE)
 
     async def one(pod: PodKey, reason: str) -> str:
@@ -98,7 +98,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """files: our CDI specs. assigned, journal, directories: by pod UID."""
+    """Data that outlives a pod. files: our CDI specs. assigned, journal, directories: by pod UID."""
 
     files: SpecFiles
     assigned: AssignedCards
@@ -106,7 +106,7 @@ class Leftovers:
     directories: ContainerDirectories
 
     async def present(self) -> Present:
-        """To be listed before pods and checkpoint: what is made meanwhile is not among it. Raises LeftoversError."""
+        """Return the files. Call before reading pods and checkpoint, to spare newer ones. Raises LeftoversError."""
         try:
             specs = await asyncio.to_thread(self.files.present)
             return Present(specs, await asyncio.to_thread(self.directories.present))
@@ -114,7 +114,7 @@ class Leftovers:
             raise LeftoversError(f"cannot read the CDI directory, or those of isolation: {error}") from error
 
     def forget(self, live: Collection[str]) -> None:
-        """Forget every pod but these. Raises LeftoversError."""
+        """Forget every pod except these. Raises LeftoversError."""
         self.assigned.keep(live)
         try:
             self.journal.keep(live)
@@ -122,7 +122,7 @@ class Leftovers:
             raise LeftoversError(f"cannot write the journal: {error}") from error
 
     async def remove_directories(self, present: Present, live: Collection[str]) -> None:
-        """Remove what isolation keeps for every pod but these. Raises LeftoversError."""
+        """Remove isolation directories of every pod except these. Raises LeftoversError."""
         try:
             removed = await asyncio.to_thread(self.directories.remove, set(present.pods) - set(live))
         except OSError as error:
@@ -131,7 +131,7 @@ class Leftovers:
             log.info("isolation.removed", pods=removed)
 
     async def remove(self, present: Present, entries: Sequence[CheckpointEntry], resource: str) -> None:
-        """Remove the specs that no entry of the checkpoint uses. Raises LeftoversError."""
+        """Remove the specs that no checkpoint entry uses. Raises LeftoversError."""
         of_ours = (device_names(entry) for entry in entries if entry.resource == resource)
         used = frozenset[str]().union(*of_ours)
         unused = {name: inode for name, inode in present.specs.items() if name not in used}
@@ -144,10 +144,10 @@ class Leftovers:
 
 
 def owners(host_proc: Path, pids: Iterable[int]) -> dict[int, Owner | None]:
-    """PID -> whose process it is, None for one that is in no pod; one that has ended is left out.
+    """Return PID -> owner of the process, None if it is in no pod; a process that has ended is left out.
 
-    host_proc: of the host's PID namespace, which is the driver's. Blocks while files are read. Raises OSError when it
-    is not there or may not be read.
+    host_proc: of the host's PID namespace, which is the driver's. Blocks while files are read. Raises OSError if it is
+    missing or may not be read.
     """
     if not host_proc.is_dir():
         raise NotADirectoryError(f"{host_proc} is not a directory; expected the host's /proc")
@@ -155,7 +155,7 @@ def owners(host_proc: Path, pids: Iterable[int]) -> dict[int, Owner | None]:
     for pid in set(pids):
         try:
             text = (host_proc / str(pid) / "cgroup").read_bytes()
-        # The second: it ended between opening and reading.
+        # ProcessLookupError: it ended between opening and reading.
         except (FileNotFoundError, ProcessLookupError):
             continue
         found[pid] = owner_of(text.decode(errors="replace"))
@@ -163,23 +163,23 @@ def owners(host_proc: Path, pids: Iterable[int]) -> dict[int, Owner | None]:
 
 
 _LIST_WITHIN_S: Final = 10.0
-# An Allocate is over within milliseconds, so a shorter look would cost more than it saves.
+# An Allocate is over within milliseconds, so a shorter poll would cost more than it saves.
 _ALLOCATE_LOOK_S: Final = 0.1
 
 
 class Lister(Protocol):
-    """The part of `kubelet.client.PodResources` that lists every pod."""
+    """Port: the part of `kubelet.client.PodResources` that lists every pod."""
 
     async def all(self, *, timeout_s: float) -> list[KubeletContainer]:
-        """Containers of every pod. Raises KubeletSilent."""
+        """Return the containers of every pod. Raises KubeletSilent."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileSettings:
-    """interval_s: between two rounds, >= 30. allowance_mib: what a pod may use on a card beyond what it requested.
+    """Settings. interval_s: between two rounds, >= 30. host_proc: `/proc` of the host's PID namespace.
 
-    host_proc: `/proc` of the host's PID namespace.
+    allowance_mib: what a pod may use on a card beyond its request.
     """
 
     policy: DriftPolicy
@@ -193,7 +193,7 @@ class ReconcileSettings:
 class Result:
     """Result of the last round, for `/status`. allocated_units: card UUID -> units decided for live pods.
 
-    drift: what two rounds in a row have found.
+    drift: found in two consecutive rounds.
     """
 
     containers: tuple[AllocationStatus, ...] = ()
@@ -204,12 +204,12 @@ class Result:
 
 @dataclass(slots=True, kw_only=True)
 class Reconciler:
-    """Owned by the event loop; files are read in a thread.
+    """The reconcile loop. Owned by the event loop; files are read in a thread.
 
-    cards: as announced, but whole; none before the first announcement. readings: UUID -> the last one, if there is any.
-    files: our CDI specs. directories: of isolation. allocating: whether the kubelet waits for an Allocate of ours.
-    record: takes an event. on_outside: told of `outside_mib` whenever it is another one: UUID -> MiB that are used
-    outside the books and are taken off the announcement.
+    cards: as announced, but whole; empty before the first announcement. readings: UUID -> the last reading, if any.
+    files: our CDI specs. directories: of isolation. allocating: whether the kubelet waits for one of our Allocate
+    calls. record: receives an event. on_outside: called when `outside_mib` changes: UUID -> MiB used by unregistered
+    processes, subtracted from the announcement.
     """
 
     settings: ReconcileSettings
@@ -231,7 +231,7 @@ class Reconciler:
     _problems: list[str] = field(default_factory=list)
 
     async def run(self) -> None:
-        """Compare forever, as soon as the pods of the node are known."""
+        """Compare forever, once the pods of the node are known."""
         while not self.view.pods.complete:
             await self.view.pods.change()
         while True:
@@ -239,7 +239,7 @@ class Reconciler:
             await asyncio.sleep(self.settings.interval_s)
 
     async def round(self) -> None:
-        """Compare once. Asks the kubelet for all pods (List): never sooner than 30 s after the last time."""
+        """Compare once. Queries the kubelet for all pods (List): at most once every 30 s."""
         self._problems = []
         if not self.view.pods.complete:
             self._end(Result(problems=("the pods of this node are not known yet",)))
@@ -248,7 +248,7 @@ class Reconciler:
         present = await self._present(leftovers)
         entries = await self._entries()
         allocated = await self._allocated()
-        readings = dict(self.readings())  # The driver goes on while we read.
+        readings = dict(self.readings())  # The driver keeps measuring during these reads.
         found = await self._uses(readings)
         seen = usage.seen(self._pods(), self.cards(), self.settings.unit_mib)
         read = readings if found is not None else ()
@@ -266,7 +266,7 @@ class Reconciler:
             return Present()
 
     async def _entries(self) -> Sequence[CheckpointEntry] | None:
-        """Entries of the checkpoint; None when they cannot be read."""
+        """Return the checkpoint's entries; None if they cannot be read."""
         try:
             return (await self.view.snapshot()).entries
         except CheckpointError as error:
@@ -274,7 +274,7 @@ class Reconciler:
             return None
 
     async def _allocated(self) -> list[KubeletContainer]:
-        """Containers that the kubelet lists; empty if it does not answer, which proves nothing about any container."""
+        """Return the containers that the kubelet lists; empty if it does not answer, which proves nothing."""
         while self.allocating():  # noqa: ASYNC110  (nobody tells of its end, and it is mostly there at the first look)
             await asyncio.sleep(_ALLOCATE_LOOK_S)
         try:
@@ -284,7 +284,7 @@ class Reconciler:
             return []
 
     async def _uses(self, readings: Mapping[str, CardReading]) -> tuple[Use, ...] | None:
-        """None when processes cannot be traced."""
+        """Return the processes on the cards; None if they cannot be traced."""
         pids = {process.pid for reading in readings.values() for process in reading.processes}
         if not pids:
             return ()
@@ -296,7 +296,7 @@ class Reconciler:
         return usage.uses(readings, owned, usage.uids_by_cgroup(self.view.pods))
 
     def _pods(self) -> list[NodePod]:
-        """Pods of the node; those that request GPU memory as first seen."""
+        """Return the node's pods; those that request GPU memory as first seen."""
         asking = {pod.uid: pod for pod in self.view.asking()}
         resources, found = self.view.resources, []
         for wire in self.view.pods:
@@ -339,7 +339,7 @@ class Reconciler:
             self.on_outside(outside)
 
     async def _evict(self) -> None:
-        """All that have to go. One that may not be evicted now is tried again in the next round."""
+        """Evict all pods that have to leave; a rejected eviction is retried in the next round."""
         leaving = {
             one.pod.key: one.message
             for one in self._followed.lasting
@@ -348,13 +348,13 @@ class Reconciler:
         self._problems += await evict(self.evictor, leaving)
 
     async def _tidy(self, leftovers: Leftovers, present: Present, entries: Sequence[CheckpointEntry]) -> None:
-        """The kubelet keeps a dead pod's record for a while: our record stays as long."""
+        """Remove leftovers. The kubelet keeps a dead pod's record for a while, and so do we."""
         live = {pod.metadata.uid for pod in self.view.pods} | {entry.pod_uid for entry in entries}
         try:
             leftovers.forget(live)
         except LeftoversError as error:
             self._problem(str(error))
-        # Each by itself: what a container has made so that it cannot be removed keeps nothing else.
+        # Separately: if a container made its directory impossible to remove, the rest is still cleaned up.
         await self._tried(leftovers.remove_directories(present, live))
         await self._tried(leftovers.remove(present, entries, self.view.resources.gpu_mem))
 

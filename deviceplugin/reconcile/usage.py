@@ -1,17 +1,16 @@
 """Units and memory use of each container, from readings of the node. Pure.
 
-Which pod a process belongs to, by its cgroups.
-The text is that of /proc/<pid>/cgroup, one line per hierarchy, `number:controllers:path`; cgroup v2 has the one line
-`0::path`. On the way down such a path, one name is that of the pod, made by the kubelet, and the names below belong
-to the runtime and to the container itself:
+Also finds the pod of a process by its cgroups. /proc/<pid>/cgroup has one line per hierarchy,
+`number:controllers:path`; cgroup v2 has the one line `0::path`. In such a path, one name is the pod's, set by the
+kubelet; the names below it belong to the runtime and the container:
 
     cgroupfs   /kubepods/burstable/pod<UID>/<container id>
     systemd    /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<UID>.slice/<runtime>-<container id>.scope
     mixed      /system.slice/containerd.service/kubepods-burstable-pod<UID>.slice:cri-containerd:<container id>
 
-systemd has `_` for each `-` of the UID. A Guaranteed pod has no class in its path; a kubelet with a cgroup root of its
-own has more in front; a reader in a cgroup namespace sees `/../..` instead of what it shares with the process. The UID
-of a static pod is the hash of its manifest, 32 hex digits.
+systemd replaces each `-` of the UID by `_`. A Guaranteed pod has no class in its path; a kubelet with its own cgroup
+root has a longer prefix; a reader in a cgroup namespace sees `/../..` in place of the shared prefix. The UID of a
+static pod is the hash of its manifest, 32 hex digits.
 Source: Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go and cgroup_manager_linux.go; cgroups(7).
 """
 
@@ -39,17 +38,16 @@ _FIELDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """container_id: without the runtime's name; "" where the path does not tell."""
+    """Owner of a process. container_id: without the runtime's name; "" if the path does not tell."""
 
     pod_uid: str
     container_id: str
 
 
 def owner_of(cgroup_text: str) -> Owner | None:
-    """Owner of the process; None if it is in no pod.
+    """Return the owner of the process; None if it is in no pod.
 
-    The name nearest the root counts: a container with rights on its own cgroup may make others below, called as it
-    likes.
+    The name nearest the root counts: a container with rights to its own cgroup may create others below, with any name.
     """
     for line in cgroup_text.splitlines():
         fields = line.split(":", _FIELDS - 1)
@@ -69,9 +67,9 @@ def _in_path(path: str) -> Owner | None:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A container that asks, and has its cards decided. units: UUID -> units there, at least one card.
+    """A container that requests cards and has a decision. units: UUID -> units there, at least one card.
 
-    used_mib: UUID -> MiB there; None where it is not known.
+    used_mib: UUID -> MiB there; None if unknown.
     """
 
     namespace: str
@@ -82,12 +80,12 @@ class Account:
 
 
 def seen(pods: Iterable[NodePod], cards: Sequence[inventory.Card], unit_mib: int) -> list[SeenPod]:
-    """Each unfinished pod with its decision, or with the reason why it is unknown."""
+    """Return each unfinished pod with its decision, or with the reason why the decision is unknown."""
     return [_seen(pod, cards, unit_mib) for pod in pods if not pod.finished]
 
 
 def uids_by_cgroup(pods: Iterable[objects.PodObject]) -> dict[str, str]:
-    """The UID in a pod's cgroups -> the UID that the API server has for it; they differ for static pods.
+    """Return the UID in a pod's cgroups -> its UID on the API server; they differ for static pods.
 
     Any user may write the annotation, so it never replaces an existing pod.
     """
@@ -99,7 +97,7 @@ def uids_by_cgroup(pods: Iterable[objects.PodObject]) -> dict[str, str]:
 def uses(
     readings: Mapping[str, CardReading], owners: Mapping[int, Owner | None], uids: Mapping[str, str]
 ) -> tuple[Use, ...]:
-    """Every process on every card whose owner could be traced. uids: as `uids_by_cgroup` has them."""
+    """Return every process on every card whose owner could be traced. uids: as from `uids_by_cgroup`."""
     found = []
     for uuid, reading in sorted(readings.items()):
         for process in reading.processes:
@@ -112,7 +110,7 @@ def uses(
 
 
 def containers_by_id(pods: Iterable[objects.PodObject]) -> dict[str, str]:
-    """Container id, without the runtime's name -> the container's name, of those that live now."""
+    """Return container ID, without the runtime's name -> the container's name, for live containers."""
     return {
         status.container_id.partition("://")[2]: status.name
         for pod in pods
@@ -124,11 +122,12 @@ def containers_by_id(pods: Iterable[objects.PodObject]) -> dict[str, str]:
 def accounts(
     pods: Iterable[SeenPod], found: Iterable[Use], read: Collection[str], by_id: Mapping[str, str], *, unit_mib: int
 ) -> list[Account]:
-    """One for each container with cards, in units of `unit_mib`. read: UUIDs of the cards whose use is known.
+    """Return one account per container with cards, in units of `unit_mib`. read: UUIDs of the cards with known use.
 
     by_id: of `containers_by_id`.
 
-    What a pod uses in a container that is not known is that of its only asking one; of several it cannot be told.
+    Use by an unknown container of a pod is charged to the pod's only requesting container; if it has several, the use
+    is unknown.
     """
     used: Counter[tuple[str, str, str]] = Counter()
     for use in found:
@@ -151,7 +150,7 @@ def accounts(
 
 
 def shown_containers(listed: Iterable[Account], cards: Iterable[inventory.Card]) -> list[ShownContainer]:
-    """For metrics: one for each container and card."""
+    """Return one entry for each container and card, for metrics."""
     by_uuid = {card.uuid: card_of(card) for card in cards}
     return [
         ShownContainer(
@@ -169,7 +168,7 @@ def shown_containers(listed: Iterable[Account], cards: Iterable[inventory.Card])
 
 
 def container_statuses(listed: Iterable[Account]) -> tuple[AllocationStatus, ...]:
-    """For `/status`: one for each container."""
+    """Return one entry for each container, for `/status`."""
     return tuple(
         AllocationStatus(one.namespace, one.pod, one.container, dict(one.units), _sum(one.used_mib.values()))
         for one in listed
@@ -177,13 +176,13 @@ def container_statuses(listed: Iterable[Account]) -> tuple[AllocationStatus, ...
 
 
 def counts(lasting: Iterable[Drift], policy: DriftPolicy) -> dict[str, int]:
-    """How many of each kind are counted; every kind is there."""
+    """Return how many drifts of each kind are counted, for all kinds."""
     counted = Counter(one.kind for one in lasting if Action.METRIC in actions(one, policy))
     return {kind.value: counted[kind] for kind in DriftKind}
 
 
 def drift_statuses(lasting: Iterable[Drift], policy: DriftPolicy) -> tuple[DriftStatus, ...]:
-    """Drift with at least one action."""
+    """Return the drift with at least one action."""
     following = ((one, sorted(actions(one, policy))) for one in lasting)
     return tuple(DriftStatus(one.kind.value, one.message, tuple(found)) for one, found in following if found)
 
@@ -191,10 +190,10 @@ def drift_statuses(lasting: Iterable[Drift], policy: DriftPolicy) -> tuple[Drift
 def outside_mib(
     before: Mapping[str, int], followed: Followed, read: Collection[str], policy: DriftPolicy
 ) -> dict[str, int]:
-    """UUID -> MiB to subtract from the announced memory of the card; empty unless configured.
+    """Return UUID -> MiB to subtract from the announced memory of the card; empty unless configured.
 
-    before: the last answer. read: UUIDs of the cards whose use is known now. Where it is not known, or was not the last
-    time, the answer stays: memory must not be assigned away because nobody could look.
+    before: the last answer. read: UUIDs of the cards whose use is known now. If it is unknown, or was unknown last
+    time, the answer stays: an unreadable card's memory must not be allocated.
     """
     sums: Counter[str] = Counter()
     for one in followed.lasting:

@@ -1,4 +1,4 @@
 """Metrics and `status` of the plugin.
 
-Shows what it is given: it asks neither the driver, nor the kubelet, nor the API server.
+Shows the facts that it receives: it queries neither the driver, nor the kubelet, nor the API server.
 """

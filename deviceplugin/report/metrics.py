@@ -1,4 +1,4 @@
-"""Metrics of one node, the kubelet's calls among them; what they are called and say is in `series`."""
+"""Metrics of one node, including the kubelet's calls; `series` has their names and help texts."""
 
 import time
 from collections import Counter as Counts
@@ -23,15 +23,15 @@ Call: TypeAlias = Literal["Allocate", "PreStartContainer"]
 
 _MIB: Final = 2**20
 _DOMAIN_DIGITS: Final = 8
-# The promises are 5 ms for an Allocate and 50 ms for a PreStartContainer; an Allocate may wait, 5 s at most.
+# The targets are 5 ms for an Allocate and 50 ms for a PreStartContainer; an Allocate may wait up to 5 s.
 _CALL_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
 class NodeMetrics:
-    """One registry. `show_…` replaces all earlier values, so the series of removed objects disappear."""
+    """Registry of the node's metrics. `show_…` replaces all earlier values, so series of removed objects disappear."""
 
     def __init__(self, node: str, unit_mib: int, *, dcgm: bool) -> None:
-        """dcgm: whether readings have series under DCGM's names too."""
+        """dcgm: whether readings also have series with DCGM's names."""
         self.registry = r = new_registry()
         self._ready = series.READY.gauge(r).labels(node)
         self._call_s = series.CALLS.histogram(r, _CALL_S)
@@ -43,48 +43,48 @@ class NodeMetrics:
         r.register(self._node)
 
     def show_ready(self, *, ready: bool) -> None:
-        """Whether `/readyz` says so."""
+        """Record the state of `/readyz`."""
         self._ready.set(ready)
 
     def served(self, call: Call, took_s: float) -> None:
-        """A call of the kubelet was answered."""
+        """Record an answered call of the kubelet."""
         self._call_s.labels(call).observe(took_s)
 
     def refused(self, call: Call, reason: str, took_s: float) -> None:
-        """A call of the kubelet was refused. reason: one of a few constants."""
+        """Record a rejected call of the kubelet. reason: one of a few constants."""
         self._call_s.labels(call).observe(took_s)
         self._refusals.labels(call, reason).inc()
 
     def registered(self) -> None:
-        """The kubelet has accepted the registration."""
+        """Record that the kubelet has accepted the registration."""
         self._registrations.inc()
         self._registered.set(1)
 
     def unregistered(self) -> None:
-        """The kubelet is away, or has stopped watching the devices."""
+        """Record that the kubelet is gone, or has stopped watching the devices."""
         self._registered.set(0)
 
     def show_driver(self, starts: int, abandoned: int) -> None:
-        """The processes that ask the driver."""
+        """Record the processes that query the driver."""
         self._node.driver_starts = starts
         self._driver_abandoned.set(abandoned)
 
     def xid(self, uuid: str, number: int, times: int = 1) -> None:
         """Count errors that the driver reported. uuid: "" if the driver named no card."""
-        # One assignment each: a scrape renders in another thread.
+        # One assignment each, because a scrape renders in another thread.
         self._node.xids = self._node.xids + Counts({(uuid, number): times})
         self._node.last_xid = {**self._node.last_xid, uuid: number}
 
     def show_cards(self, cards: Iterable[ShownCard]) -> None:
-        """Every card of the node."""
+        """Record every card of the node."""
         self._node.cards = tuple(cards)
 
     def show_containers(self, containers: Iterable[ShownContainer]) -> None:
-        """Every container with cards of ours."""
+        """Record every container with cards of ours."""
         self._node.containers = tuple(containers)
 
     def show_drift(self, count_of_kind: Mapping[str, int]) -> None:
-        """Drift of the last reconcile by kind, those without any included."""
+        """Record the last reconcile's drift by kind, including zeros."""
         self._node.drift = dict(count_of_kind)
 
 
@@ -145,7 +145,7 @@ class _NodeCollector(Collector):
         yield from (asked, used)
 
     def _xid_counts(self, cards: tuple[ShownCard, ...]) -> Metric:
-        """Errors of present cards, and errors without a card."""
+        """Errors of existing cards, and errors without a card."""
         family = series.XIDS.counters()
         there = {"", *(shown.card.uuid for shown in cards)}
         for (uuid, number), count in sorted(self.xids.items()):
@@ -186,7 +186,7 @@ class _NodeCollector(Collector):
 
 
 def _pci(address: str) -> str:
-    """`0000:07:00.0` -> `00000000:07:00.0`; "" stays "", which Prometheus takes for no label."""
+    """Return `00000000:07:00.0` for `0000:07:00.0`; "" stays "", which Prometheus treats as a missing label."""
     domain, colon, rest = address.partition(":")
     return f"{domain.rjust(_DOMAIN_DIGITS, '0')}{colon}{rest}".upper() if colon else address
 
@@ -196,7 +196,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class MeasuredPlugin:
-    """`session.Answers` around others. allocating: Allocates under way."""
+    """`session.Answers` with measurements. allocating: running Allocate calls."""
 
     plugin: Answers
     metrics: NodeMetrics

@@ -1,12 +1,12 @@
 """Every metric of the device plugin.
 
-Cards carry the labels of NVIDIA's dcgm-exporter, so that its dashboards and joins work on ours: `gpu` (the index),
-`UUID`, `pci_bus_id` (eight digits of domain, as DCGM writes it), `device` (`nvidia<index>`), `modelName`, `Hostname`
-(the node), and on series of containers `namespace`, `pod`, `container`. What DCGM has keeps its name and unit, MiB and
-percent. Two exporters on a node would make sums count each card twice, so these can be left out (`dcgmMetrics`). What
-DCGM does not have begins with our prefix and is in bytes and seconds, as Prometheus has it. With one card shared by
-several pods, dcgm-exporter puts the card's numbers on one of them; here the series of a card name no pod, and what a
-container uses is a series of its own.
+Cards carry the labels of NVIDIA's dcgm-exporter, so that its dashboards and joins work with ours: `gpu` (the index),
+`UUID`, `pci_bus_id` (8-digit domain, as in DCGM), `device` (`nvidia<index>`), `modelName` and `Hostname` (the node).
+Series of containers also carry `namespace`, `pod` and `container`. Metrics that DCGM has keep its name and unit, MiB
+and percent. Two exporters on a node would make sums count each card twice, so these can be left out (`dcgmMetrics`).
+Other metrics begin with our prefix and use bytes and seconds, Prometheus' base units. If several pods share a card,
+dcgm-exporter attributes the card's numbers to one of them. Here, a card's series name no pod, and a container's use is
+a separate series.
 
 Source: dcgm-exporter, etc/default-counters.csv and the labels of its output (NVIDIA/dcgm-exporter, pull 326).
 """

@@ -1,6 +1,6 @@
 """The document of `/status`, which `gpushare-device-plugin status` prints. Pure.
 
-It holds no secret for users who may see the pods of the node; still, only the node itself may read it.
+It has no secrets from users who may see the node's pods; still, only the node itself may read it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +18,9 @@ _NOTHING: Final = "-"
 
 
 class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One card. units: announced. used_mib: None where the driver does not report it. health, reason: as announced.
+    """One card. units: announced. used_mib: None if the driver does not report it. health, reason: as announced.
 
-    absent: optional facts that the driver fails to tell, each `name: why`.
+    absent: optional facts that the driver fails to report, each `name: why`.
     """
 
     index: int
@@ -36,7 +36,7 @@ class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AllocationStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One container with cards. units: card UUID -> units there. used_mib: on all of them; None where not known."""
+    """One container with cards. units: card UUID -> units there. used_mib: on all of them; None if unknown."""
 
     namespace: str
     pod: str
@@ -46,7 +46,7 @@ class AllocationStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DriftStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that differs from what the scheduler decided. actions: what follows, such as `event`."""
+    """A difference from the scheduler's decision. actions: what follows, such as `event`."""
 
     kind: str
     message: str
@@ -56,11 +56,10 @@ class DriftStatus(msgspec.Struct, frozen=True, rename="camel"):
 class DevicePluginStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The state of the plugin and its node.
 
-    mode: `cdi` or `environment`, as it was chosen. registered: with the kubelet.
-    announced_units: healthy devices told to the kubelet. on_node: the node object says what it should. problems:
-    messages, such as that the driver does not answer. toolkit_missing: cards cannot be brought into containers; a
-    problem says why. nvidia_runtime: it runs the plugin's own container. runtime_class: of the plugin's pod, ""
-    without one.
+    mode: the chosen one, `cdi` or `environment`. registered: with the kubelet.
+    announced_units: healthy devices listed for the kubelet. on_node: the node object is up to date. problems: messages,
+    such as that the driver does not answer. toolkit_missing: cards cannot be injected into containers; a problem says
+    why. nvidia_runtime: it runs the plugin's own container. runtime_class: of the plugin's pod, "" if unset.
     """
 
     node: str
@@ -81,17 +80,17 @@ class DevicePluginStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def encode(status: DevicePluginStatus) -> bytes:
-    """The document as JSON."""
+    """Return the document as JSON."""
     return msgspec.json.encode(status)
 
 
 def decode(text: bytes) -> DevicePluginStatus:
-    """The document. Raises msgspec.DecodeError, UnicodeError or RecursionError for anything else."""
+    """Read the document. Raises msgspec.DecodeError, UnicodeError or RecursionError for anything else."""
     return msgspec.json.decode(text, type=DevicePluginStatus)
 
 
 def as_text(status: DevicePluginStatus) -> str:
-    """The document for people; ends with a line break."""
+    """Return the document as readable text, which ends with a line break."""
     parts = [
         "\n".join(map(one_line, _head(status))),
         _table(("CARD", "UUID", "MODEL", "HEALTH", "UNITS", "ALLOCATED", "USED MiB", "OF MiB"), _card_rows(status)),
@@ -162,7 +161,7 @@ def _number(value: int | None) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell; "" without rows."""
+    """Return a table with columns as wide as their widest cell; "" without rows."""
     if not rows:
         return ""
     return "\n".join(columns(heads, [[one_line(cell) for cell in row] for row in rows]))
@@ -170,7 +169,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShownCard:
-    """A card as it is now. units: announced; allocated_units: decided for live pods. reading: None while unknown."""
+    """A card's current state. units: announced; allocated_units: decided for live pods. reading: None while unknown."""
 
     card: DriverCard
     units: int
@@ -181,7 +180,7 @@ class ShownCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownContainer:
-    """A container on one card; with several cards there is one of these for each. used_mib: None where not known."""
+    """A container on one card; a container with several cards has several of these. used_mib: None if unknown."""
 
     card: DriverCard
     namespace: str
@@ -197,7 +196,7 @@ def card_statuses(
     readings: Mapping[str, CardReading],
     absent: Mapping[str, tuple[str, ...]],
 ) -> tuple[CardStatus, ...]:
-    """One for each card. absent: by UUID."""
+    """Return one status for each card. absent: by UUID."""
     return tuple(
         CardStatus(
             index=card.index,
@@ -221,7 +220,7 @@ def shown_cards(
     allocated: Mapping[str, int],
     readings: Mapping[str, CardReading],
 ) -> list[ShownCard]:
-    """One for each card that is announced."""
+    """Return one entry for each announced card."""
     by_uuid = {card.uuid: card for card in found}
     return [
         ShownCard(by_uuid[card.uuid], card.units, allocated.get(card.uuid, 0), card.health, readings.get(card.uuid))

@@ -1,4 +1,4 @@
-"""The page `/status`, and its client. It names pods, so it is for this machine alone."""
+"""The page `/status`, and its client. It names pods, so only this machine may read it."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -16,11 +16,11 @@ _ANSWER_S: Final = 5.0
 
 
 class StatusUnknown(Exception):
-    """The status is unknown; the message says who was asked and what came back."""
+    """The status is unknown; the message names the address and the answer."""
 
 
 def status_page(status: Callable[[], DevicePluginStatus]) -> Handler:
-    """Answers `/status`, on this machine only."""
+    """Return a handler of `/status`, for requests from this machine only."""
 
     async def handle(_request: web.BaseRequest) -> web.Response:
         return web.Response(body=encode(status()), content_type="application/json")
@@ -29,7 +29,7 @@ def status_page(status: Callable[[], DevicePluginStatus]) -> Handler:
 
 
 async def ask_status(address: str) -> DevicePluginStatus:
-    """The status of the plugin at `address`, host:port on this machine. Raises StatusUnknown."""
+    """Return the status of the plugin at `address`, host:port on this machine. Raises StatusUnknown."""
     url = f"http://{address}/status"
     try:
         async with (

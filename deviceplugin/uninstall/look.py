@@ -1,4 +1,4 @@
-"""Finds what the plugin has put on the node: on its object, and in files. Changes nothing."""
+"""Finds everything that the plugin has put on the node, on the node object and in files. Changes nothing."""
 
 import asyncio
 import contextlib
@@ -42,13 +42,13 @@ _FILES: Final = (
     *(lock.FILE, journal.FILE, session.FILE, starts.FILE, record.FILE, record.INVENTORY_FILE, releases.SOCKET),
     mps_cards.FILE,
 )
-# Directory -> what the plugin writes in it; None: files of any name.
+# Directory -> files that the plugin writes there; None: files with any name.
 _DIRECTORIES: Final = {
     make.DIRECTORY: frozenset({fill.PODS, fill.NODE}),
     GENERATED: frozenset({GENERATED_SPEC}),
     SIMULATED_CARDS: None,
 }
-# With what was being written when the plugin was killed.
+# Includes unfinished files of a killed plugin.
 OURS: Final = frozenset({*_FILES, *_DIRECTORIES, *(temporary(Path(name)).name for name in _FILES)})
 
 
@@ -57,7 +57,7 @@ class _PodList(msgspec.Struct):
 
 
 async def look(c: DevicePluginConfiguration, api: Transport | str, *, force: bool) -> Found:
-    """All items of the plugin. api: the API server, or why it is unavailable. force: ignore pods that hold cards."""
+    """Return all items of the plugin. api: the API server, or why it is unavailable. force: ignore pods with cards."""
     try:
         of_node, pods, unknown = await _known(c, api)
     except (ApiError, msgspec.DecodeError, UnicodeError, RecursionError, QuantityError) as error:
@@ -72,7 +72,7 @@ async def look(c: DevicePluginConfiguration, api: Transport | str, *, force: boo
 
 
 async def _known(c: DevicePluginConfiguration, api: Transport | str) -> tuple[list[Item], tuple[str, ...], str]:
-    """(items of the node object, pods that hold cards, why these are unknown). Raises ApiError and others."""
+    """Return (items of the node object, pods that hold cards, why these are unknown). Raises ApiError and others."""
     if isinstance(api, str):
         raise ApiError(api)
     node, pods = await _node(c, api), await _pods(c, api)
@@ -91,7 +91,10 @@ async def _node(c: DevicePluginConfiguration, api: Transport) -> objects.Node | 
 
 
 async def _pods(c: DevicePluginConfiguration, api: Transport) -> list[NodePod]:
-    """From the server's cache, since every node of a cluster may ask: no pod comes while the plugin is away."""
+    """List the node's pods from the server's cache, because all nodes may ask at once.
+
+    A stale answer is safe: no pod arrives while the plugin is away.
+    """
     query = f"resourceVersion=0&fieldSelector={quote(f'spec.nodeName={c.node_name}')}"
     told = msgspec.json.decode(await _got(api, f"/api/v1/pods?{query}", "PodList"), type=_PodList)
     return [read_pod(pod, gpu_mem=c.resources.gpu_mem, gpu_count=c.resources.gpu_count) for pod in told.items]
@@ -102,7 +105,7 @@ async def _got(api: Transport, path: str, kind: str) -> bytes:
 
 
 def _recorded(c: DevicePluginConfiguration) -> tuple[list[CheckpointEntry] | None, bool]:
-    """The kubelet's entries of our resource, None where they cannot be read; whether it lists a plugin of it."""
+    """Return the kubelet's entries of our resource (None if unreadable), and whether it lists a plugin for it."""
     gpu_mem = c.resources.gpu_mem
     try:
         text = (Path(c.kubelet.device_plugin_dir) / CHECKPOINT).read_bytes()
@@ -115,7 +118,7 @@ def _recorded(c: DevicePluginConfiguration) -> tuple[list[CheckpointEntry] | Non
 
 
 async def _listed(c: DevicePluginConfiguration) -> list[KubeletContainer] | None:
-    """None where the kubelet does not answer."""
+    """Return the containers that the kubelet lists; None if it does not answer."""
     kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
     try:
         return await kubelet.all(timeout_s=_ANSWERS_WITHIN_S)
@@ -126,7 +129,7 @@ async def _listed(c: DevicePluginConfiguration) -> list[KubeletContainer] | None
 
 
 async def _left_by_daemons(c: DevicePluginConfiguration) -> list[Path]:
-    """Directories of the plugin's ended MPS daemons: a daemon that answers belongs to another owner."""
+    """Return directories of the plugin's ended MPS daemons: a daemon that answers belongs to another owner."""
     left: list[Path] = []
     for uuid in await asyncio.to_thread(_cards_with_daemons, c):
         try:
@@ -147,7 +150,7 @@ def _cards_with_daemons(c: DevicePluginConfiguration) -> list[str]:
 
 
 def _files(c: DevicePluginConfiguration, needed: str) -> tuple[list[Item], tuple[Item, ...]]:
-    """(items, those that go last). needed: why files that containers may use stay; "" where none does."""
+    """Return (items, the last items). needed: why files that containers may use stay; "" if none does."""
     sockets = [Path(c.kubelet.device_plugin_dir) / SOCKET_NAME, *map(Path, filter(None, (c.simulate_control,)))]
     items = [Item(ItemKind.FILE, str(path)) for path in sockets if path.is_socket()]
     last: tuple[Item, ...] = ()
@@ -157,7 +160,7 @@ def _files(c: DevicePluginConfiguration, needed: str) -> tuple[list[Item], tuple
         items.append(Item(ItemKind.UNREADABLE, c.cdi_dir, f"it cannot be read: {error}"))
     try:
         of_state, last = _of_state(c, Path(c.state_dir))
-        # As a whole: an operator who turns back finds the journal and the health of cards.
+        # All or nothing: an operator who changes course finds the journal and the health of cards.
         items += [Item(ItemKind.TREE, c.state_dir, needed)] if needed and of_state else of_state
     except OSError as error:
         items.append(Item(ItemKind.UNREADABLE, c.state_dir, f"it cannot be read: {error}"))
@@ -165,7 +168,7 @@ def _files(c: DevicePluginConfiguration, needed: str) -> tuple[list[Item], tuple
 
 
 def _of_state(c: DevicePluginConfiguration, state: Path) -> tuple[list[Item], tuple[Item, ...]]:
-    """Items below the state directory. Raises OSError."""
+    """Return the items below the state directory. Raises OSError."""
     if not state.is_dir():
         return [], ()
     of_the_node = [path for path in map(Path, (c.cdi_dir, *c.cdi_spec_dirs)) if path.is_dir()]
@@ -181,7 +184,7 @@ def _of_state(c: DevicePluginConfiguration, state: Path) -> tuple[list[Item], tu
 
 
 def _entry(path: Path, of_the_node: list[Path]) -> Item:
-    """An entry of the state directory. A mistake in `stateDir` leads to entries of others with the same names."""
+    """Return an entry of the state directory. A wrong `stateDir` may have others' entries with the same names."""
     directory = path.is_dir() and not path.is_symlink()
     if directory and path.name in _DIRECTORIES and not any(path.samefile(one) for one in of_the_node):
         written = _DIRECTORIES[path.name]

@@ -1,10 +1,10 @@
-"""Items of the plugin on a node: what goes, what stays and why. Pure.
+"""Items of the plugin on a node: which to remove, which to keep and why. Pure.
 
-    node object   goes when no unit is allocatable; gpu-mem when the kubelet has forgotten the plugin's devices
-    files         go when no live pod holds cards
+    node object   removed when no unit is allocatable; gpu-mem when the kubelet has forgotten the plugin's devices
+    files         removed when no live pod holds cards
     last          the lock and the state directory, when nothing else waits: the lock keeps a new plugin away until then
 
-Labels and cordons of operators, and files that the plugin does not write, stay and are named.
+Labels and cordons of operators, and files that the plugin does not write, stay and are listed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ from deviceplugin.kubelet.checkpoint import CheckpointEntry, KubeletContainer
 from scheduler.kube import objects
 from scheduler.process.terminal import one_line, printable, some, typed
 
-# The first two are the plugin's; the others are orders to it, which it removes when it has obeyed.
+# The first two are the plugin's; the others are orders to it, which it removes once obeyed.
 _ANNOTATIONS: Final = (names.INVENTORY, names.HELD_UNTIL, names.CLEAR_HEALTH, names.RELEASE)
 _OFFERS: Final = "the kubelet has not noticed yet that the plugin has ended, or another plugin serves them"
 _FORGETS: Final = "the kubelet drops the plugin's devices 5 minutes after the plugin ends"
@@ -29,10 +29,10 @@ _MOST_NAMED: Final = 3
 
 
 class ItemKind(StrEnum):
-    """How an item is removed. MODES: a file of compute modes, which are given back to their cards first."""
+    """How an item is removed. MODES: a file of compute modes, which are restored to their cards first."""
 
-    NAMED = "named"  # it is only named
-    UNREADABLE = "unreadable"  # it is only named, and no later round is expected to read it
+    NAMED = "named"  # only listed
+    UNREADABLE = "unreadable"  # only listed, and later rounds do not expect to read it
     RESOURCE = "resource"
     ANNOTATION = "annotation"
     MODES = "modes"
@@ -43,7 +43,7 @@ class ItemKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """name: a path, or a key on the node object. stays: why it cannot go. theirs: it is not the plugin's."""
+    """An item. name: a path, or a key on the node object. stays: why it must stay. theirs: not the plugin's."""
 
     kind: ItemKind
     name: str
@@ -56,7 +56,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """items: in the order of removal. last: the lock and the state directory. pods: live pods that hold cards."""
+    """All items, in the order of removal. last: the lock and the state directory. pods: live pods that hold cards."""
 
     items: tuple[Item, ...] = ()
     last: tuple[Item, ...] = ()
@@ -64,18 +64,18 @@ class Found:
 
     @property
     def waits(self) -> list[Item]:
-        """Items of the plugin that stay for now."""
+        """Return the items of the plugin that stay for now."""
         return [item for item in self.items if item.stays and not item.theirs]
 
     def problem(self, failed: Sequence[str]) -> str:
-        """One line for the probe; "" when the node is clean. failed: why items could not be removed."""
+        """Return one line for the probe; "" if the node is clean. failed: why items could not be removed."""
         stay = [f"{item} stays: {item.stays}" for item in self.waits]
         if any(item.stays == POD_HOLDS for item in self.waits):
             return one_line(f"{POD_HOLDS}: {some(self.pods, _MOST_NAMED)}")
         return one_line([*failed, *stay, ""][0])
 
     def report(self, first: Iterable[str], end: str = "") -> str:
-        """Text for people: these lines, what stays and why, and the end."""
+        """Return text for people: these lines, what stays and why, and the end."""
         lines = [*first, *(f"{item} stays: {item.stays}" for item in self.items if item.stays)]
         if self.pods:
             lines += ["Pods that hold cards:", *(f"  {pod}" for pod in self.pods)]
@@ -83,16 +83,16 @@ class Found:
 
 
 def node_items(node: objects.Node, of: Resources, *, registered: bool) -> Iterator[Item]:
-    """Items of the node object. registered: the kubelet still lists the plugin's devices. Raises QuantityError."""
+    """Yield the node object's items. registered: the kubelet lists the plugin's devices. Raises QuantityError."""
     capacity, allocatable = node.status.capacity or {}, node.status.allocatable or {}
     annotations, listed = node.metadata.annotations or {}, {*capacity, *allocatable}
-    # Without an inventory these units would be equal cards to the scheduler: docs/develop/protocol.md, "Inventory".
+    # Without an inventory, the scheduler would see these units as equal cards: docs/develop/protocol.md, "Inventory".
     units = whole(str(allocatable.get(of.gpu_mem, 0)))
     offered = f"{units} {of.gpu_mem} are allocatable: {_OFFERS}" if units else ""
     yield from (Item(ItemKind.RESOURCE, one, offered) for one in (of.gpu_count, of.gpu_core) if one in listed)
     yield from (Item(ItemKind.ANNOTATION, key, offered) for key in _ANNOTATIONS if key in annotations)
     if of.gpu_mem in listed:
-        # The kubelet writes again what it still lists, and what is not 0 yet it has not let go of.
+        # The kubelet restores a resource that it still lists, and has not released one that is not 0 yet.
         waits = registered or whole(str(capacity.get(of.gpu_mem, 0)))
         yield Item(ItemKind.RESOURCE, of.gpu_mem, _FORGETS if waits else "")
     label, selects = names.NODE_LABEL
@@ -107,12 +107,12 @@ def node_items(node: objects.Node, of: Resources, *, registered: bool) -> Iterat
 def holders(
     pods: Sequence[NodePod], recorded: Sequence[CheckpointEntry], listed: Iterable[KubeletContainer] | None
 ) -> tuple[str, ...]:
-    """Names of the live pods that hold cards, by the API server, and by the kubelet where that has others.
+    """Return names of live pods that hold cards, from the API server, and from the kubelet if that has others.
 
-    pods: of this node, finished ones too. recorded: entries of our resource in the kubelet's checkpoint, which keeps
-    those of dead pods until the next allocation. listed: containers that the kubelet lists; None where it does not
-    answer. A listed container is known by its device ids, since its name says little: an old answer of the API server
-    may have an earlier pod of the same StatefulSet.
+    pods: of this node, including finished ones. recorded: checkpoint entries of our resource, which include dead pods
+    until the next allocation. listed: containers that the kubelet lists; None if it does not answer. A listed container
+    is matched by its device IDs, because its name proves little: an old answer of the API server may have an earlier
+    pod of the same StatefulSet.
     """
     found = {f"{pod.namespace}/{pod.name}" for pod in pods if not pod.finished and pod.asking()}
     strangers = unknown_to(pods, recorded)
@@ -124,5 +124,5 @@ def holders(
 
 
 def unknown_to(pods: Iterable[NodePod], recorded: Iterable[CheckpointEntry]) -> frozenset[str]:
-    """UIDs of the checkpoint that none of these pods has; the kubelet has another one for the pod of a MIRROR."""
+    """Return the checkpoint's UIDs that none of these pods has; the kubelet has another UID for the pod of a MIRROR."""
     return frozenset(one.pod_uid for one in recorded) - {pod.annotations.get(MIRROR, pod.uid) for pod in pods}

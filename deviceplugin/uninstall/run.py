@@ -1,6 +1,6 @@
-"""The command: one round, or rounds until nothing is left; with probes, for a DaemonSet's pod.
+"""The command: one round, or rounds until nothing is left; with probes for a DaemonSet's pod.
 
-lock ──▶ look, remove ──clean──▶ 0, or with `stay` ready until it is told to stop
+lock ──▶ look, remove ──clean──▶ 0, or with `stay` ready until it is stopped
               ▲   └─ wait: pods, the kubelet, the API server ─┐
               └──────────────── every 10 s ───────────────────┘
 """
@@ -38,13 +38,13 @@ from scheduler.process.terminal import printable
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """api: of the node, or None. driver: factory, called if compute modes must be restored."""
+    """Remover of items. api: of the node, or None. driver: factory, called if compute modes must be restored."""
 
     api: NodeApi | None
     driver: Callable[[], Driver]
 
     async def remove(self, item: Item) -> str:
-        """Remove it. Returns its name and why it is still there; "" when it is gone."""
+        """Remove the item. Return its name and why it still exists; "" if it is gone."""
         try:
             why = await self._remove(item)
         except ApiError as error:
@@ -55,7 +55,7 @@ class Hands:
         return why and f"{item}: {why}"
 
     async def _remove(self, item: Item) -> str:
-        """Why it is still there. Raises ApiError, OSError."""
+        """Return why the item still exists. Raises ApiError, OSError."""
         if item.kind is ItemKind.RESOURCE and self.api:
             await self.api.forget_resource(item.name)
         elif item.kind is ItemKind.ANNOTATION and self.api:
@@ -67,13 +67,13 @@ class Hands:
         return ""
 
     async def _not_given_back(self, path: Path) -> str:
-        """Give each card its compute mode back. Returns why that failed; "" where it did not."""
+        """Restore each card's compute mode. Return why that failed; "" if it succeeded."""
         if not mps_cards.load(path):
             return ""
         driver = self.driver()
         try:
             modes = ComputeModes(path.parent, driver, dict)
-            await driver.cards()  # Asked before a mode is set.
+            await driver.cards()  # Queried before a mode is set.
             return "; ".join(filter(None, [await modes.restore(uuid) for uuid in sorted(modes.before)]))
         except SourceFailed as error:
             return f"compute modes cannot be restored: {error}"
@@ -82,7 +82,7 @@ class Hands:
 
 
 def _remove_path(kind: ItemKind, path: Path) -> None:
-    """Remove the path. No link is followed. Raises OSError."""
+    """Remove the path without following links. Raises OSError."""
     if kind in {ItemKind.FILE, ItemKind.MODES}:
         path.unlink(missing_ok=True)
     elif kind is ItemKind.TREE and path.is_dir():
@@ -113,7 +113,7 @@ async def run(
     say: Callable[[str], None],
     stop: asyncio.Event,
 ) -> bool:
-    """Whether nothing of the plugin is left on the node. say: takes text as it comes. Raises StartupError."""
+    """Return whether nothing of the plugin is left on the node. say: receives text at once. Raises StartupError."""
     state, uninstall = Path(configuration.state_dir), Uninstall(configuration, environment, options, say)
     try:
         if options.dry_run:
@@ -138,7 +138,7 @@ class Uninstall:
     said: str = ""
 
     async def dry_run(self) -> bool:
-        """Say what would be removed. Returns whether there is nothing."""
+        """Print what would be removed. Return whether there is nothing to remove."""
         async with self._connected() as (api, _):
             found = await look(self.configuration, api, force=self.options.force)
         would = [item for item in found.items if not item.stays]
@@ -147,11 +147,11 @@ class Uninstall:
         return not (would or found.waits)
 
     async def run(self, state: Path, stop: asyncio.Event) -> bool:
-        """Whether nothing is left. Raises StartupError where probes cannot be served, AlreadyRunning, LockUnknown."""
+        """Return whether nothing is left. Raises AlreadyRunning, LockUnknown, StartupError (cannot serve probes)."""
         stay, again_s = self.options.stay, self.options.again_s
         async with self._probes() if stay else nullcontext():
             while True:
-                # Taken anew for each round, since its file is removed last, and held from one round to the next.
+                # Taken anew for each round, because its file is removed last, and held from one round to the next.
                 with InstanceLock(state):
                     waits = await self._round()
                     again = self.problem and (stay or (self.options.wait and waits))
@@ -162,13 +162,13 @@ class Uninstall:
         return not self.problem
 
     async def _round(self) -> bool:
-        """Remove all possible items; report them, and changes of the rest. Returns whether to try again."""
-        # Connected anew each time: a token or a kubeconfig may come, or change, while pods are waited for.
+        """Remove all possible items; report them and changes of the rest. Return whether to try again."""
+        # Reconnected each time: a token or kubeconfig may appear or change while the command waits for pods.
         async with self._connected() as (api, hands):
             found = await look(self.configuration, api, force=self.options.force)
             failed = await self._removed(hands, [item for item in found.items if not item.stays])
             if not (failed or found.waits):
-                # Not said: this command makes them where they are not there.
+                # Not reported: this command creates them if they are missing.
                 failed = [why for item in found.last if (why := await hands.remove(item))]
         self.problem = found.problem(failed)
         end = "something is left." if self.problem else "nothing of the device plugin is left."
@@ -179,7 +179,7 @@ class Uninstall:
         return any(item.kind is not ItemKind.UNREADABLE for item in found.waits)
 
     async def _removed(self, hands: Hands, items: Sequence[Item]) -> list[str]:
-        """Remove them and say so. Returns which could not be removed, and why."""
+        """Remove the items and report it. Return which could not be removed, and why."""
         failures = [await hands.remove(item) for item in items]
         if removed := [f"removed {item}" for item, why in zip(items, failures, strict=True) if not why]:
             self.say(printable(removed))
@@ -187,7 +187,7 @@ class Uninstall:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[tuple[Transport | str, Hands]]:
-        """Yields a client of the API server, or why it is unavailable, and the remover."""
+        """Yield a client of the API server, or why it is unavailable, and the remover."""
         c = self.configuration
         wanted = c.client_connection
         try:

@@ -1,1 +1,1 @@
-"""etcd and the Kubernetes servers on loopback ports, built from source, and the client that tests them."""
+"""etcd and the Kubernetes servers on loopback ports, built from source, and the client for tests."""

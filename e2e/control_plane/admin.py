@@ -1,8 +1,8 @@
 """Clients of the API server for tests: raw paths and bodies, no models, no retries.
 
-`Access` says how to reach it as one user, `Admin` is that user's session, `seen` waits for an object to be as wanted,
-`ask` sends one request without an event loop. Deliberately not the scheduler's own client, so that one cannot hide the
-other's mistakes.
+`Access` has one user's address and credentials, `Admin` is that user's session, `seen` waits for an object to be as
+wanted, `ask` sends one request without an event loop. Deliberately not the scheduler's own client, so that neither can
+hide the other's mistakes.
 """
 
 import asyncio
@@ -30,10 +30,9 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a client needs.
+    """Address and credentials of a client.
 
-    url: without a path. authorization: value of that header; None: the TLS context has a client
-    certificate instead.
+    url: without a path. authorization: value of that header; None: the TLS context has a client certificate instead.
     """
 
     url: str
@@ -42,7 +41,7 @@ class Access:
 
 
 class Reply(NamedTuple):
-    """Status code and body as it came."""
+    """Status code and raw body."""
 
     status: int
     body: bytes
@@ -56,11 +55,11 @@ class ApiResponse(NamedTuple):
 
 
 class UnexpectedAnswer(Exception):
-    """The API server did not do what the test rests on; the message has what it said."""
+    """The API server did not do what the test requires; the message has its answer."""
 
 
 class NotSeen(Exception):
-    """The object did not become what was waited for; the message has its last state."""
+    """The object did not reach the wanted state; the message has its last state."""
 
 
 class Admin:
@@ -77,7 +76,7 @@ class Admin:
         )
 
     async def __aenter__(self) -> Self:
-        """Nothing is sent yet."""
+        """Open the session; sends nothing yet."""
         return self
 
     async def __aexit__(
@@ -85,7 +84,7 @@ class Admin:
     ) -> None:
         """Close the connections."""
         await self._session.close()
-        await asyncio.sleep(0)  # so that the loop gets to see that
+        await asyncio.sleep(0)  # so that the loop notices
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> ApiResponse:
         """Read one object or list."""
@@ -108,7 +107,7 @@ class Admin:
         return await self._send("DELETE", path, body, query=query)
 
     async def create(self, path: str, body: Json) -> Json:
-        """Create an object that has to come into being; returns it. Raises UnexpectedAnswer."""
+        """Create an object and return it. Raises UnexpectedAnswer if it is not created."""
         answer = await self.post(path, body)
         if answer.status != HTTPStatus.CREATED:
             message = f"POST {path}: {answer.status} {answer.body.get('message', answer.body)}"
@@ -116,21 +115,21 @@ class Admin:
         return answer.body
 
     async def create_all(self, path: str, bodies: Iterable[Json]) -> None:
-        """Create thousands: up to IN_FLIGHT requests at once. Raises UnexpectedAnswer in an ExceptionGroup."""
+        """Create thousands of objects, up to IN_FLIGHT at once. Raises UnexpectedAnswer in an ExceptionGroup."""
         waiting = iter(bodies)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(IN_FLIGHT):
                 tasks.create_task(self._create_each(path, waiting))
 
     async def delete_all(self, path: str, body: Json | None = None) -> None:
-        """Delete thousands, each by a request of its own: one for the collection takes longer than an answer may."""
+        """Delete thousands of objects, one request each: a request for the collection would time out."""
         waiting = iter([item["metadata"]["name"] for item in await self.items(path)])
         async with asyncio.TaskGroup() as tasks:
             for _ in range(IN_FLIGHT):
                 tasks.create_task(self._delete_each(path, waiting, body))
 
     async def items(self, path: str) -> list[Json]:
-        """Everything in a list, page by page. Raises UnexpectedAnswer."""
+        """Return everything in a list, page by page. Raises UnexpectedAnswer."""
         found: list[Json] = []
         query = {"limit": _PAGE}
         while True:
@@ -146,7 +145,7 @@ class Admin:
     async def watch(self, path: str, query: Mapping[str, str] | None = None) -> AsyncGenerator[bytes, None]:
         """Yield watch events, one undecoded JSON document each, until the server ends the watch.
 
-        Without a resourceVersion in `query` it begins with what there is. Raises UnexpectedAnswer.
+        Without a resourceVersion in `query`, it begins with the existing objects. Raises UnexpectedAnswer.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_ANSWER_WITHIN_S)
         async with self._session.get(path, params={"watch": "1", **(query or {})}, timeout=timeout) as response:
@@ -160,7 +159,7 @@ class Admin:
                     for line in lines:
                         yield line
             finally:
-                # The server goes on talking, so a polite end of the TLS connection would outlast the event loop.
+                # The server keeps sending, so a graceful end of the TLS connection would outlast the event loop.
                 if response.connection and response.connection.transport:
                     response.connection.transport.abort()
 
@@ -190,7 +189,7 @@ class Admin:
 
 
 def done(answer: ApiResponse) -> ApiResponse:
-    """Return the answer; raises UnexpectedAnswer unless the API server did what was asked."""
+    """Return the answer. Raises UnexpectedAnswer unless the API server did what was requested."""
     if answer.status >= HTTPStatus.BAD_REQUEST:
         message = f"{answer.status} {answer.body.get('message', answer.body)}"
         raise UnexpectedAnswer(message)
@@ -200,7 +199,7 @@ def done(answer: ApiResponse) -> ApiResponse:
 async def seen(
     admin: Admin, path: str, wanted: Callable[[Json], bool], query: Mapping[str, str], *, within_s: float
 ) -> Json:
-    """Return the first object under `path` that is as wanted, among those that are there and those that come.
+    """Return the first object under `path`, existing or new, that is as wanted.
 
     query: narrows the watch, such as {"fieldSelector": "metadata.name=a"}. Raises NotSeen.
     """
@@ -208,7 +207,7 @@ async def seen(
     try:
         async with asyncio.timeout(within_s):
             while True:
-                # The server ends a watch now and then; the next one begins with what is there.
+                # The server ends a watch now and then; the next one begins with the existing objects.
                 async with aclosing(admin.watch(path, query)) as lines:
                     async for line in lines:
                         event = msgspec.json.decode(line)
@@ -221,7 +220,7 @@ async def seen(
 
 
 def ask(access: Access, path: str, method: str = "GET", merge_patch: bytes | None = None) -> Reply:
-    """Send one request, on a connection of its own. Raises OSError, http.client.HTTPException."""
+    """Send one request on a separate connection. Raises OSError, http.client.HTTPException."""
     connection = http.client.HTTPSConnection(urlsplit(access.url).netloc, context=access.tls, timeout=_REPLY_WITHIN_S)
     headers = {"Authorization": access.authorization} if access.authorization else {}
     if merge_patch is not None:

@@ -1,13 +1,12 @@
 """The programs of a control plane and of a node, built from the Go modules under `servers/`.
 
-    python -m e2e.control_plane.binaries                  build all that can be used here, or say that they are there
+    python -m e2e.control_plane.binaries                  build all that can be used here, or report that they exist
     python -m e2e.control_plane.binaries etcd kube-apiserver
     E2E_KUBERNETES=1.34 python -m e2e.control_plane.binaries  the same, with the Kubernetes of `servers/kubernetes-1.34`
 
-They lie in the cache folder of the user, one folder per hash of what goes into them (module files,
-flags, Go's version), so another version never overwrites one in use. Those of a node are of use to
-root only. Exit codes: 0 all there, 1 a build failed, 3 Go or something else that a build takes is
-missing or too old.
+They are in the user's cache folder, one folder per hash of their inputs (module files, flags, Go's version), so another
+version never overwrites one in use. Only root can use the programs of a node. Exit codes: 0 all built, 1 a build
+failed, 3 Go or another build tool is missing or too old.
 """
 
 import argparse
@@ -40,21 +39,21 @@ UNAVAILABLE_EXIT: Final = 3
 _CONTAINERD: Final = "github.com/containerd/containerd/v2/cmd"
 _TOOLKIT: Final = "github.com/NVIDIA/nvidia-container-toolkit/cmd"
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
-# The linker drops the debug information, so the compiler need not write it: a seventh of the time.
+# The linker drops the debug information, so the compiler need not write it, which saves a seventh of the time.
 _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
-# Of a module: without tags, runc cannot set up the seccomp filter that the kubelet asks for, and
-# containerd wants the header files of btrfs, and promtool is built with the libraries of every cloud.
+# By module: without tags, runc cannot set up the seccomp filter that the kubelet requests, containerd requires the
+# header files of btrfs, and promtool is built with the libraries of every cloud.
 _TAGS: Final = {"containerd": "no_btrfs", "runc": "seccomp,netgo,osusergo", "promtool": "remove_all_sd"}
 _LIBRARY: Final = "libseccomp-dev"
 _IN_C: Final = frozenset({"runc", "toolkit"})
 
 
 class GoUnavailable(Exception):
-    """Go is not on PATH, or is older than the module asks for and may not fetch a newer one."""
+    """Go is not on PATH, or is older than the module requires and may not download a newer one."""
 
 
 class CompilerUnavailable(Exception):
-    """A program is written in C in part, and what compiles that is not on PATH."""
+    """A program is partly written in C, and its compiler is not on PATH."""
 
 
 class BuildFailed(Exception):
@@ -90,16 +89,16 @@ PROGRAMS: Final[dict[str, GoProgram]] = {
     "kueue": GoProgram("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
 }
 OF_A_NODE: Final = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc", "pause")
-# NVIDIA's container toolkit, for nodes with stand-ins of the driver.
+# NVIDIA's container toolkit, for nodes with stand-ins for the driver.
 OF_NVIDIA: Final = ("nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime")
-# Built by who asks for them: `tests.differential.record`, `e2e.local_cluster`, and the tests of `e2e/deploy`.
+# Built on demand: `tests.differential.record`, `e2e.local_cluster`, and the tests of `e2e/deploy`.
 ON_DEMAND: Final = ("kube-scheduler-oracle", "kubectl", "promtool", "helm", "kueue")
 
 
 def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:
-    """Paths of the named servers, built where they are not there yet (minutes when cold).
+    """Return the paths of the named servers; missing ones are built (minutes when cold).
 
-    names: keys of `PROGRAMS`. say: gets progress, one line at a time; default: standard error.
+    names: keys of `PROGRAMS`. say: receives progress, one line at a time; default: standard error.
     Raises GoUnavailable, BuildFailed, NoSuchKubernetes, KeyError for an unknown name; for runc also
     CompilerUnavailable and cache.PackageUnavailable.
     """
@@ -118,7 +117,7 @@ def ensure(names: Iterable[str], say: Say | None = None) -> dict[str, Path]:
 
 
 def go_version(module: Path) -> str:
-    """Version of Go that builds the module, as `go1.26.0`; raises GoUnavailable."""
+    """Return the version of Go that builds the module, as `go1.26.0`. Raises GoUnavailable."""
     if shutil.which("go") is None:
         wanted = required_go(module)
         message = f"Go is not on PATH; building the Kubernetes servers takes Go >= {wanted}"
@@ -135,10 +134,10 @@ def _of_the_version_asked_for(server: GoProgram) -> GoProgram:
 
 
 def linker_flags(module: str) -> str:
-    """Flags for `go build -ldflags`: small, and for Kubernetes the version that it announces."""
+    """Return flags for `go build -ldflags`: small, and for Kubernetes the version that it announces."""
     if module == "runc":
         return "-s -w -extldflags -static"
-    # Kubernetes reads its own version where a feature depends on that, in the oracle too; kubectl tells it.
+    # Kubernetes reads its own version if a feature depends on it, in the oracle too; kubectl prints it.
     if not module.startswith((TESTED, "oracle", "kubectl")):
         return "-s -w"
     version = kubernetes_of(module)
@@ -148,7 +147,7 @@ def linker_flags(module: str) -> str:
 
 
 def folder_of(module: str, version_of_go: str) -> Path:
-    """Where the programs of a module lie: one folder per content that goes into the build."""
+    """Return the folder of a module's programs: one per content of the build's inputs."""
     digest = hashlib.sha256()
     sources = [path.read_bytes() for path in sorted((MODULES / module).iterdir())]
     flags = " ".join((*_BUILD_FLAGS, *_tags(module), linker_flags(module), version_of_go))
@@ -159,7 +158,7 @@ def folder_of(module: str, version_of_go: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Build:
-    """Programs of one module that are missing, by name, and their paths. turn: such as `2 of 9`."""
+    """Missing programs of one module, by name, and their paths. turn: such as `2 of 9`."""
 
     module: str
     programs: dict[str, GoProgram]
@@ -217,9 +216,9 @@ def _wait(build: subprocess.Popen[bytes], still_running: Callable[[], None]) -> 
 
 
 def _go_build(of: _Build, scratch: Path) -> list[str]:
-    """Command that builds all programs at once: while one is linked, the packages of the next are compiled."""
+    """Return the command that builds all programs at once: packages of the next compile while one is linked."""
     flags = [*_BUILD_FLAGS, *_tags(of.module), "-ldflags", linker_flags(of.module)]
-    # Of several programs, each is named by the last element of its package's path.
+    # If there are several programs, each is named by the last element of its package's path.
     target = scratch / next(iter(of.programs)) if len(of.programs) == 1 else scratch
     return ["go", "build", *flags, "-o", str(target), *(program.package for program in of.programs.values())]
 
@@ -229,7 +228,10 @@ def _tags(module: str) -> list[str]:
 
 
 def _c_settings(module: str, say: Say) -> dict[str, str]:
-    """Environment for `go build`: no C but for NVIDIA's toolkit and runc, which enters namespaces before Go starts."""
+    """Return the environment for `go build`: no C, except for NVIDIA's toolkit and runc.
+
+    runc enters namespaces before Go starts.
+    """
     if module not in _IN_C:
         return {"CGO_ENABLED": "0"}
     missing = [program for program in ("gcc", "pkg-config") if shutil.which(program) is None]
@@ -257,7 +259,7 @@ def _clock(started_s: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build what was named and print where it lies."""
+    """Build the named programs and print their locations."""
     parser = argparse.ArgumentParser(prog="python -m e2e.control_plane.binaries", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[[], *PROGRAMS], metavar="NAME")
     names = parser.parse_args(arguments).names
@@ -273,7 +275,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _of_a_node() -> int:
-    """Build what only a node takes; that it cannot be had here is no failure, the tests that want it say so."""
+    """Build the programs of a node; failing is acceptable here: the tests that need them report it."""
     try:
         _print(ensure((*OF_A_NODE, *OF_NVIDIA)))
     except (GoUnavailable, CompilerUnavailable, cache.PackageUnavailable) as error:

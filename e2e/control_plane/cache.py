@@ -1,7 +1,7 @@
-"""The folder of the user where what takes long to make is kept, one maker at a time.
+"""The user's folder for slow-to-build artifacts, with one builder at a time.
 
-`binaries` keeps what it builds there; files of Debian packages, fetched by `apt-get`, are unpacked there and not
-installed.
+`binaries` keeps its programs there; files of Debian packages, downloaded with `apt-get`, are unpacked there without
+being installed.
 """
 
 import fcntl
@@ -19,23 +19,23 @@ Say: TypeAlias = Callable[[str], None]
 
 
 class PackageUnavailable(Exception):
-    """`apt-get` or `dpkg` is missing, or the package cannot be fetched; the message says which, in one line."""
+    """`apt-get` or `dpkg` is missing, or the package cannot be downloaded; the message says which, in one line."""
 
 
 def folder() -> Path:
-    """Where it lies: `gpushare-scheduler` in the user's cache folder; it may not be there yet."""
+    """Return its path: `gpushare-scheduler` in the user's cache folder; it may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpushare-scheduler"
 
 
 def to_stderr(line: str) -> None:
-    """Where progress goes unless somebody takes it."""
+    """Print progress to standard error, the default."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
 @contextmanager
 def alone(lock: Path, what: str, say: Say) -> Iterator[None]:
-    """Hold the file's lock; the folder of `lock` exists. what: for the line that `say` gets where one has to wait."""
+    """Hold the file's lock; the folder of `lock` exists. what: for the line that `say` receives if it has to wait."""
     with lock.open("w") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,7 +46,7 @@ def alone(lock: Path, what: str, say: Say) -> Iterator[None]:
 
 
 def debian_package(package: str, say: Say) -> Path:
-    """Folder that holds the files of the package as `/` would; fetched once and kept. Raises PackageUnavailable."""
+    """Return the folder with the package's files as under `/`; downloaded once and kept. Raises PackageUnavailable."""
     target = folder() / "debian" / package
     if target.exists():
         return target
@@ -58,9 +58,9 @@ def debian_package(package: str, say: Say) -> Path:
 
 
 def _fetch(package: str, target: Path) -> None:
-    """Unpack beside the target and rename, so that a package is there whole or not at all."""
+    """Unpack next to the target and rename, so that a package is complete or missing."""
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as scratch:
-        # As root, apt would drop to a user of its own, who cannot write here.
+        # As root, apt would switch to its own user, which cannot write here.
         _run(package, ["apt-get", "-o", "APT::Sandbox::User=root", "download", package], Path(scratch))
         (archive,) = Path(scratch).glob("*.deb")
         _run(package, ["dpkg", "-x", archive.name, "files"], Path(scratch))

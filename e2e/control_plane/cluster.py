@@ -1,12 +1,12 @@
-"""A Kubernetes control plane of our own on loopback ports, gone without a trace afterwards.
+"""A private Kubernetes control plane on loopback ports, removed without a trace afterwards.
 
     new --enter--> RUNNING --exit--> gone: no process, no folder
                    RUNNING --stop_apiserver--> CUT OFF --start_apiserver--> RUNNING (cut_off does both)
                    RUNNING --kill_etcd--> WITHOUT A STORE --start_etcd--> RUNNING
 
-etcd and kube-apiserver, and kube-controller-manager or kube-scheduler where asked. Everything lies
-in one temporary folder; if this process is killed, its servers die with it and a waiting sweeper
-removes the folder. Enter it, and stop and start its servers, from one thread that outlives them.
+Runs etcd and kube-apiserver, and kube-controller-manager or kube-scheduler on request. All files are in one temporary
+folder; if this process is killed, its servers die with it and a waiting sweeper removes the folder. Enter it, and stop
+and start its servers, from one thread that outlives them.
 
     python -m e2e.control_plane.cluster up [--controller-manager] [--scheduler]
 """
@@ -54,15 +54,14 @@ class ControlPlane:
         audited: Sequence[str] = (),
         kubelets: Sequence[str] = (),
     ) -> None:
-        """Say what it consists of; nothing is started yet.
+        """Configure the control plane without starting anything.
 
-        scheduler: fields of a KubeSchedulerConfiguration, {} for its defaults; None: no
-        kube-scheduler.
-        load_tuned: flags that keep the API server from being the toy in a measurement.
-        readable_store: objects are JSON in etcd, for those who read them there.
-        streamed_lists: False: they come in pages only, as before Kubernetes 1.34.
-        audited: names of users of whom every request is in `audit_log`.
-        kubelets: names of nodes on this machine, whose logs and containers clients can ask for; takes root.
+        scheduler: fields of a KubeSchedulerConfiguration, {} for its defaults; None: no kube-scheduler.
+        load_tuned: flags that make the API server realistic in a measurement.
+        readable_store: objects are stored as JSON in etcd, for tests that read them there.
+        streamed_lists: False: lists come only in pages, as before Kubernetes 1.34.
+        audited: names of users whose requests are all in `audit_log`.
+        kubelets: names of nodes on this machine, whose logs and containers clients can read; requires root.
         """
         self.folder = Path(tempfile.gettempdir()) / f"gpushare-e2e-{secrets.token_hex(6)}"
         self._pki = pki.in_folder(self.folder)
@@ -81,10 +80,9 @@ class ControlPlane:
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
-        """Build what is missing, start, return when ready; undone if that fails.
+        """Build missing programs, start, and return when ready; undo everything if that fails.
 
-        Raises binaries.GoUnavailable, binaries.BuildFailed, pki.OpensslUnavailable,
-        processes.Died, readiness.NotReady.
+        Raises binaries.GoUnavailable, binaries.BuildFailed, pki.OpensslUnavailable, processes.Died, readiness.NotReady.
         """
         self._programs = binaries.ensure(self._wanted())
         with ExitStack() as undo:
@@ -105,22 +103,22 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        """Of the API server; the same after it was stopped and started. Where there are two, of the first."""
+        """URL of the API server, kept over a stop and start; of the first one if there are two."""
         return self._url(0)
 
     @property
     def urls(self) -> list[str]:
-        """Of every API server that was started and not stopped."""
+        """URLs of every API server that was started and not stopped."""
         return [self._url(which) for which in range(_MOST_API_SERVERS) if _api_server(which) in self._servers]
 
     @property
     def etcd_url(self) -> str:
-        """Of etcd, which asks nobody who he is."""
+        """URL of etcd, which does not authenticate clients."""
         return self._etcd.client_url
 
     @property
     def context(self) -> str:
-        """The only context of every kubeconfig made here."""
+        """The only context of every kubeconfig created here."""
         return "e2e"
 
     @property
@@ -130,12 +128,12 @@ class ControlPlane:
 
     @property
     def server_certificate(self) -> pki.Issued:
-        """For other servers of this machine that the API server is to call."""
+        """Certificate for other servers of this machine that the API server has to call."""
         return self._pki.server
 
     @property
     def audit_log(self) -> Path:
-        """What `audit` reads; not there where nobody is audited."""
+        """Log for `audit` to read; missing if nobody is audited."""
         return self.folder / "audit.log"
 
     @property
@@ -145,7 +143,7 @@ class ControlPlane:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids of the servers that run now, by program."""
+        """Process IDs of the running servers, by program."""
         return {name: child.pid for name, child in self._servers.items()}
 
     @property
@@ -154,24 +152,24 @@ class ControlPlane:
         return [*self._servers.values()]
 
     def access(self, which: int = 0) -> Access:
-        """What a client of the administrator needs. which: of the API servers."""
+        """Return the administrator's access. which: of the API servers."""
         tls = ssl.create_default_context(cafile=str(self.ca_file))
         return Access(self._url(which), tls, f"Bearer {self.admin_token}")
 
     def kubeconfig_path(self, user: str = ADMIN) -> Path:
-        """File for `--kubeconfig`, gone with the cluster; KeyError for an unknown user."""
+        """Return a file for `--kubeconfig`, removed with the cluster. Raises KeyError for an unknown user."""
         return self.kubeconfig_for(self._tokens[user], user)
 
     def kubeconfig_for(self, token: str, name: str) -> Path:
-        """Write a kubeconfig for any bearer token, as the token API hands them out; `name` goes into the file's."""
+        """Write a kubeconfig for any bearer token from the token API; `name` becomes part of the file's name."""
         return self._write_kubeconfig({"token": token}, name)
 
     def node_kubeconfig_path(self, node: str) -> Path:
-        """File for the kubelet of a node of that name, which may come at any time. Raises pki.OpensslUnavailable."""
+        """Return a kubeconfig for a kubelet with that node name, usable at any time. Raises pki.OpensslUnavailable."""
         return self.certificate_kubeconfig_path(f"system:node:{node}", "system:nodes")
 
     def certificate_kubeconfig_path(self, user: str, group: str, lasts_s: int | None = None) -> Path:
-        """File for somebody who shows a client certificate, a new one each time. Raises pki.OpensslUnavailable.
+        """Return a kubeconfig with a client certificate, a new one each time. Raises pki.OpensslUnavailable.
 
         lasts_s: as `pki.issue`.
         """
@@ -180,11 +178,11 @@ class ControlPlane:
         return self._write_kubeconfig(paths, user)
 
     def stop_apiserver(self, which: int = 0) -> None:
-        """Refuse every connection from now on; what etcd holds stays."""
+        """Stop the API server, so that it accepts no connections; etcd keeps its data."""
         self._servers.pop(_api_server(which)).stop()
 
     def start_apiserver(self, which: int = 0) -> None:
-        """Serve again, at the same address; returns when ready. which: 1 for one more beside the first."""
+        """Serve again, at the same address; return when ready. which: 1 for one in addition to the first."""
         audit = commands.AuditSite(self.folder / "audit-policy.json", self.audit_log) if self._audited else None
         if audit is not None:
             audit.policy.write_text(commands.as_yaml(commands.audit_policy(self._audited)))
@@ -208,9 +206,9 @@ class ControlPlane:
 
     @contextmanager
     def cut_off(self, *, kill: bool = False) -> Iterator[None]:
-        """Without the API server while the context lasts, however it ends: others use the cluster after it.
+        """Stop the API server while the context lasts, and always restart it: other tests use the cluster afterwards.
 
-        kill: as a crash would end it.
+        kill: end it as a crash would.
         """
         if kill:
             os.kill(self.pids[_api_server(0)], signal.SIGKILL)
@@ -229,18 +227,18 @@ class ControlPlane:
         return commands.KubeletsSite(hosts, pki.issue(self._pki, "to-kubelets", "kube-apiserver", "system:masters"))
 
     def kill_etcd(self) -> None:
-        """SIGKILL: the API server loses its store; the data stay."""
+        """Send SIGKILL: the API server loses its store; the data stay."""
         self._servers.pop("etcd").kill()
 
     def start_etcd(self) -> None:
-        """Start it, again after `kill_etcd`, with the data that are there; returns when it answers."""
+        """Start etcd, possibly after `kill_etcd`, with the existing data; return when it answers."""
         command = commands.etcd(self._programs["etcd"], self._etcd, load_tuned=self._load_tuned)
         store = self._start("etcd", command)
         self._servers = {"etcd": store} | self._servers  # the last one to be stopped
         readiness.wait_until(store, readiness.missing_at_http(self._etcd.client_port, "/health"))
 
     def start_scheduler(self, configuration: Mapping[str, Any]) -> Child:
-        """Start kube-scheduler and return at once; it ends with the cluster, or by `stop`.
+        """Start kube-scheduler and return at once; it ends with the cluster, or with `stop`.
 
         configuration: as `scheduler` of the constructor.
         """
@@ -296,25 +294,25 @@ class ControlPlane:
         return child
 
     def _stop_all(self) -> None:
-        """In reverse order of start, so that no server misses what it depends on."""
+        """Stop in reverse order of start, so that no server misses one that it depends on."""
         while self._servers:
             _, child = self._servers.popitem()
             child.stop()
 
 
 def _api_server(which: int) -> str:
-    """Its name among the servers."""
+    """Return its name among the servers."""
     return "kube-apiserver" if which == 0 else f"kube-apiserver-{which}"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Start a cluster, say how to reach it, keep it until Ctrl-C or SIGTERM."""
+    """Start a cluster, print how to reach it, and keep it until Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(prog="python -m e2e.control_plane.cluster")
     up = parser.add_subparsers(required=True).add_parser("up", help=main.__doc__)
     up.add_argument("--controller-manager", action="store_true", help="run controllers too")
     up.add_argument("--scheduler", action="store_true", help="run kube-scheduler too")
     chosen = parser.parse_args(arguments)
-    # Ctrl-C too: whoever starts this in the background may have had it ignored.
+    # Ctrl-C too: a shell that starts this in the background may have it ignored.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     started_s = time.monotonic()

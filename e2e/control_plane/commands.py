@@ -1,6 +1,6 @@
-"""Command lines of the servers, and the files that tell them who may come in.
+"""Command lines of the servers, and the files for their authentication.
 
-Everything listens on 127.0.0.1. Each flag was seen to work with the versions in `servers/*/go.mod`.
+Everything listens on 127.0.0.1. Each flag was tested with the versions in `servers/*/go.mod`.
 """
 
 import json
@@ -13,12 +13,12 @@ from typing import Any, Final
 from e2e.control_plane.pki import Issued, Pki
 
 _LOOPBACK: Final = "127.0.0.1"
-# Of the Service `kubernetes`, whom nobody asks here: it may not be on loopback, and without being told the API server
-# takes the machine's, which a machine without a network has not. An address for documentation (RFC 5737).
+# Of the Service `kubernetes`, which nothing uses here. It must not be a loopback address. By default, the API server
+# takes the machine's, which a machine without a network lacks. An address for documentation (RFC 5737).
 _ADVERTISED: Final = "192.0.2.1"
-# Without a controller manager nobody makes the default ServiceAccount that the first plugin asks
-# for, takes off the not-ready taint that the second one puts on every new node, or the finalizer
-# that the third one puts on every claim and volume.
+# Without a controller manager, nothing creates the default ServiceAccount that the first plugin requires, removes the
+# not-ready taint that the second one puts on every new node, or removes the finalizer that the third one puts on every
+# claim and volume.
 _NEED_CONTROLLERS: Final = "ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection"
 _UNLIMITED: Final = (
     "--enable-priority-and-fairness=false",
@@ -30,7 +30,7 @@ _UNLIMITED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class EtcdSite:
-    """Where etcd keeps its data and listens."""
+    """Locations of etcd's data and listeners."""
 
     data: Path
     client_port: int
@@ -38,13 +38,13 @@ class EtcdSite:
 
     @property
     def client_url(self) -> str:
-        """What an API server is pointed at."""
+        """URL for the API server."""
         return f"http://{_LOOPBACK}:{self.client_port}"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditSite:
-    """policy: the file that says who is audited. log: a JSON object a line, of each stage of each request of theirs."""
+    """Files for auditing. policy: names the audited users. log: a JSON object per stage of each request, one a line."""
 
     policy: Path
     log: Path
@@ -52,7 +52,7 @@ class AuditSite:
 
 @dataclass(frozen=True, slots=True)
 class KubeletsSite:
-    """How an API server reaches kubelets of this machine. hosts: its own /etc/hosts, with the names of the nodes."""
+    """Access of an API server to kubelets on this machine. hosts: its own /etc/hosts, with the names of the nodes."""
 
     hosts: Path
     client: Issued
@@ -60,7 +60,7 @@ class KubeletsSite:
 
 @dataclass(frozen=True, slots=True)
 class ApiServerSite:
-    """What an API server is made of, apart from its program. issuer: of tokens, the same for all of a cluster."""
+    """Settings of an API server, apart from its program. issuer: of tokens, the same for a whole cluster."""
 
     etcd_url: str
     port: int
@@ -76,7 +76,7 @@ class ApiServerSite:
 
 
 def etcd(program: Path, site: EtcdSite, *, load_tuned: bool) -> list[str]:
-    """One member, no fsync: its data is thrown away with it."""
+    """Return the command of one member without fsync, because its data is discarded with it."""
     peers = f"http://{_LOOPBACK}:{site.peer_port}"
     return [
         str(program),
@@ -93,9 +93,9 @@ def etcd(program: Path, site: EtcdSite, *, load_tuned: bool) -> list[str]:
 
 
 def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
-    """RBAC and Node authorization, static tokens, client certificates of our own authority.
+    """Return the command with RBAC and Node authorization, static tokens, and client certificates of our own authority.
 
-    load_tuned: no priority and fairness, no limits and no compaction in the way of a measurement.
+    load_tuned: without priority and fairness, limits and compaction, which would distort a measurement.
     """
     return [
         *(_with_hosts(site.kubelets.hosts) if site.kubelets else []),
@@ -126,7 +126,7 @@ def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
 
 
 def _with_hosts(hosts: Path) -> list[str]:
-    """Before a command: it reads `hosts` as /etc/hosts, and nobody else does. Takes root; turns into the command.
+    """Return a command prefix that makes `hosts` the command's own /etc/hosts, and execs the command. Requires root.
 
     A node's address is that of the machine, and its kubelet listens on loopback only.
     """
@@ -144,7 +144,7 @@ def _to_kubelets(site: KubeletsSite) -> list[str]:
 
 
 def audit_policy(users: Sequence[str]) -> dict[str, Any]:
-    """Who asked what and how it was answered, of these users, without bodies; of a watch its begin and its end."""
+    """Return a policy that logs these users' requests and responses without bodies; for a watch, its begin and end."""
     return {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -154,9 +154,9 @@ def audit_policy(users: Sequence[str]) -> dict[str, Any]:
 
 
 def kube_controller_manager(program: Path, kubeconfig: Path, pki: Pki, port: int) -> list[str]:
-    """All default controllers, alone, each with the rights of its own ServiceAccount.
+    """Return the command with all default controllers, alone, each with the rights of its own ServiceAccount.
 
-    Nodes that have no kubelet never get a status; after the default of 60 s the controllers would taint them.
+    Nodes without a kubelet never get a status; after the default of 60 s the controllers would taint them.
     """
     return [
         str(program),
@@ -175,7 +175,7 @@ def kube_controller_manager(program: Path, kubeconfig: Path, pki: Pki, port: int
 
 
 def kube_scheduler(program: Path, kubeconfig: Path, configuration: Path) -> list[str]:
-    """Without a port of its own; the kubeconfig for its work is named in `configuration`."""
+    """Return the command, without a port; `configuration` names the kubeconfig for its work."""
     return [
         str(program),
         *_delegated(kubeconfig),
@@ -192,7 +192,7 @@ def _delegated(kubeconfig: Path) -> list[str]:
 
 
 def scheduler_configuration(kubeconfig: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A KubeSchedulerConfiguration without leader election; `overrides` win, key by key."""
+    """Return a KubeSchedulerConfiguration without leader election; `overrides` win, key by key."""
     connection = {"kubeconfig": str(kubeconfig)} | dict(overrides.get("clientConnection", {}))
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -204,7 +204,7 @@ def scheduler_configuration(kubeconfig: Path, overrides: Mapping[str, Any]) -> d
 
 
 def kubeconfig(url: str, ca: Path, credentials: Mapping[str, str], name: str) -> dict[str, Any]:
-    """One cluster, one user, one context, all of the same name.
+    """Return one cluster, one user and one context, all with the same name.
 
     credentials: `token`, or the paths `client-certificate` and `client-key`.
     """
@@ -219,11 +219,11 @@ def kubeconfig(url: str, ca: Path, credentials: Mapping[str, str], name: str) ->
 
 
 def token_file(tokens: Mapping[str, str], administrator: str) -> str:
-    """CSV for --token-auth-file: token, user, uid, group. tokens: by user."""
+    """Return CSV for --token-auth-file: token, user, uid, group. tokens: by user."""
     groups = {administrator: "system:masters"}
     return "".join(f"{token},{user},{user},{groups.get(user, '')}\n" for user, token in tokens.items())
 
 
 def as_yaml(document: Mapping[str, Any] | Sequence[Any]) -> str:
-    """JSON is YAML, and needs no library to be written."""
+    """Return JSON, which is YAML and needs no library."""
     return json.dumps(document, indent=1)

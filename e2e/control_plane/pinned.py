@@ -1,7 +1,7 @@
-"""Which versions the Go modules under `servers/` pin, and of which Kubernetes this run is.
+"""The versions that the Go modules under `servers/` pin, and the Kubernetes version of this run.
 
-`servers/kubernetes` is the Kubernetes that everything is tested with. Each `servers/kubernetes-MINOR` pins another one:
-`E2E_KUBERNETES=1.34` chooses it for a whole run, with its kube-apiserver, its controllers and its kubelet.
+All tests use the Kubernetes in `servers/kubernetes`. Each `servers/kubernetes-MINOR` pins another version:
+`E2E_KUBERNETES=1.34` selects it for a whole run, with its kube-apiserver, its controllers and its kubelet.
 """
 
 import os
@@ -20,12 +20,12 @@ class NoSuchKubernetes(Exception):
 
 
 def required_go(module: Path) -> str:
-    """The oldest Go that may build the module, as its go.mod says."""
+    """Return the oldest Go that can build the module, from its go.mod."""
     return _first_match(r"^go (\S+)$", (module / "go.mod").read_text())
 
 
 def kubernetes_module() -> str:
-    """Folder under `servers/` of the Kubernetes that this run is about. Raises NoSuchKubernetes."""
+    """Return the folder under `servers/` of this run's Kubernetes. Raises NoSuchKubernetes."""
     minor = os.environ.get("E2E_KUBERNETES", "")
     if not minor:
         return TESTED
@@ -36,27 +36,27 @@ def kubernetes_module() -> str:
 
 
 def other_minors() -> tuple[str, ...]:
-    """The values that `E2E_KUBERNETES` may have, such as `1.34`, the oldest first."""
+    """Return the possible values of `E2E_KUBERNETES`, such as `1.34`, the oldest first."""
     return tuple(sorted(path.name.removeprefix(f"{TESTED}-") for path in MODULES.glob(f"{TESTED}-*")))
 
 
 def kubernetes_version() -> str:
-    """Version of the Kubernetes servers of this run, as `v1.36.3`. Raises NoSuchKubernetes."""
+    """Return the version of this run's Kubernetes servers, as `v1.36.3`. Raises NoSuchKubernetes."""
     return kubernetes_of(kubernetes_module())
 
 
 def tested_with() -> str:
-    """Version of the Kubernetes that everything is tested with, whatever this run is about."""
+    """Return the default Kubernetes version of all tests, whatever this run selects."""
     return kubernetes_of(TESTED)
 
 
 def kubernetes_of(module: str) -> str:
-    """Version of the Kubernetes of which the module is built."""
+    """Return the version of the Kubernetes that the module is built from."""
     return _pinned(module, "k8s.io/kubernetes")
 
 
 def etcd_version() -> str:
-    """Version of etcd, as `v3.6.16`."""
+    """Return the version of etcd, as `v3.6.16`."""
     return _pinned("etcd", "go.etcd.io/etcd/server/v3")
 
 

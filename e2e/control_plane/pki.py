@@ -1,8 +1,8 @@
-"""Keys and certificates of one throw-away control plane, made by the `openssl` program.
+"""Keys and certificates of one throw-away control plane, created by the `openssl` program.
 
-`openssl` (3.x, or LibreSSL 3) and not a Python package: it is on every machine that clones over
-HTTPS, and it keeps the dependencies of the project to those that the scheduler itself needs.
-The certificates pass Python's strict checks (RFC 5280 extensions), as a client of 3.13 asks.
+Uses `openssl` (3.x, or LibreSSL 3) rather than a Python package: every machine that clones over HTTPS has it, and the
+project depends only on packages that the scheduler itself needs. The certificates pass Python's strict checks (RFC 5280
+extensions), which clients require since 3.13.
 """
 
 import datetime as dt
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 _LASTS: Final = dt.timedelta(days=7)
 _DATE: Final = "%y%m%d%H%M%SZ"
-# A client whose clock is put back finds them valid, too.
+# A client whose clock is set back also finds them valid.
 _VALID_BEFORE: Final = dt.timedelta(days=1)
 _CONFIG: Final = """\
 [req]
@@ -51,7 +51,7 @@ commonName = supplied
 
 
 class OpensslUnavailable(Exception):
-    """`openssl` is not on PATH, or refused; the message says which."""
+    """`openssl` is not on PATH, or failed; the message says which."""
 
 
 class Issued(NamedTuple):
@@ -62,7 +62,7 @@ class Issued(NamedTuple):
 
 
 class Pki(NamedTuple):
-    """The folder of the files, and those in it; all of them PEM, there once `make` has returned."""
+    """The folder and its files; all are PEM and exist once `make` has returned."""
 
     folder: Path
     ca_certificate: Path
@@ -78,7 +78,7 @@ class Pki(NamedTuple):
 
 
 def in_folder(folder: Path) -> Pki:
-    """The files of that folder, whether they are there or not."""
+    """Return the files of that folder, whether they exist or not."""
     ca, ca_key, tls, tls_key, accounts, of_accounts, configuration = (
         folder / name for name in ("ca.crt", "ca.key", "tls.crt", "tls.key", "sa.key", "sa.pub", "cnf")
     )
@@ -86,7 +86,7 @@ def in_folder(folder: Path) -> Pki:
 
 
 def make(files: Pki) -> None:
-    """Write a fresh authority, a server certificate and a token signing key.
+    """Write a new authority, a server certificate and a token signing key.
 
     The folder exists and is private to the caller. Raises OpensslUnavailable.
     """
@@ -105,9 +105,9 @@ def make(files: Pki) -> None:
 
 
 def issue(files: Pki, name: str, user: str, group: str, lasts_s: int | None = None) -> Issued:
-    """Write a client certificate for that user of that group; `name` goes into the files'. Raises OpensslUnavailable.
+    """Write a client certificate for a user and group; `name` is part of the file names. Raises OpensslUnavailable.
 
-    The API server takes common name and organization for them. lasts_s: seconds from now; None: longer than any test.
+    The API server takes them from common name and organization. lasts_s: seconds from now; None: longer than any test.
     """
     issued = Issued(files.folder / f"{name}.crt", files.folder / f"{name}.key")
     request = _requested(files, issued, f"/O={group}/CN={user}")
@@ -119,7 +119,7 @@ def issue(files: Pki, name: str, user: str, group: str, lasts_s: int | None = No
 def _sign(
     files: Pki, kind: str, request: Path, certificate: Path, *, since: dt.datetime, lasts: dt.timedelta = _LASTS
 ) -> None:
-    """`openssl x509` of before 3.4 knows whole days from now on only, `openssl ca` any time."""
+    """Sign the request. `openssl x509` before 3.4 supports only whole days from now on, `openssl ca` any time."""
     (files.folder / "issued").touch()
     authority = ("-selfsign",) if certificate == files.ca_certificate else ("-cert", files.ca_certificate)
     signed_by = ("-keyfile", files.ca_key, "-outdir", files.folder, *authority)
@@ -129,7 +129,7 @@ def _sign(
 
 
 def _requested(files: Pki, issued: Issued, subject: str) -> Path:
-    """Write a new key, and a request to sign it."""
+    """Write a new key, and a request to sign it; return the request."""
     config, request = files.openssl_configuration, issued.certificate.with_suffix(".csr")
     _make_key(issued.key)
     _openssl("req", "-new", "-config", config, "-sha256", "-key", issued.key, "-subj", subject, "-out", request)

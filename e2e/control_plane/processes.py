@@ -1,9 +1,9 @@
-"""Child processes that end when we say so, and when we are gone.
+"""Child processes that end on request, and when this process ends.
 
     start -> running --stop (SIGTERM, wait, SIGKILL)--> ended --start_again--> running
-                     --our own death (tether)--> killed
+                     --death of this process (tether)--> killed
 
-Each runs in a session of its own, so that Ctrl-C reaches only us and we choose the order of ends.
+Each runs in its own session, so that Ctrl-C reaches only this process, which chooses the order of ends.
 A child is tied to the thread that started it: start from a thread that outlives it (the main one).
 """
 
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# Below the range that outgoing connections use: a client that retries against a stopped server
-# must not be given the server's own port as its source, and so talk to itself.
+# Below the range for outgoing connections: a client that retries against a stopped server must not get the server's own
+# port as its source, and so talk to itself.
 _PORTS: Final = range(20_000, 32_768)
-# Workers of one test run choose from different ports: none is given twice before its server listens.
+# Workers of one test run choose from different ports: none is returned twice before its server listens.
 _MOST_WORKERS: Final = 16
 _WORKER: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _OWN_PORTS: Final = _PORTS[_WORKER % _MOST_WORKERS :: _MOST_WORKERS]
-# Those that were given may not be listened on yet.
+# Returned ports may not have a listener yet.
 _given: set[int] = set()
 _TETHER: Final = Path(__file__).with_name("tether.py")
 _SWEEPER: Final = Path(__file__).with_name("sweeper.py")
@@ -34,12 +34,12 @@ _STANDALONE_PYTHON: Final = (sys.executable, "-I", "-S")
 
 
 class Died(Exception):
-    """A child ended by itself; the message ends with the last lines of its log."""
+    """A child ended unexpectedly; the message ends with the last lines of its log."""
 
 
 @dataclass(slots=True)
 class Child:
-    """One program and the file that its output goes to. process: of its last start. launch: starts it."""
+    """A program and its output file. process: of its last start. launch: starts it."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -48,7 +48,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id; the program itself, since the tether turns into it."""
+        """Process ID; the program itself, because the tether execs it."""
         return self.process.pid
 
     def check_alive(self) -> None:
@@ -59,11 +59,11 @@ class Child:
             raise Died(message)
 
     def start_again(self) -> None:
-        """Start the same command once more, after it has ended."""
+        """Start the same command again, after it has ended."""
         self.process = self.launch()
 
     def stop(self, *, grace_s: float = 10.0) -> None:
-        """SIGTERM, and SIGKILL if it still runs after `grace_s`; returns once it has ended."""
+        """Send SIGTERM, and SIGKILL if it still runs after `grace_s`; return once it has ended."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -72,15 +72,15 @@ class Child:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL; returns once it has ended."""
+        """Send SIGKILL; return once it has ended."""
         self.process.kill()
         self.process.wait()
 
 
 def start(name: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str]) -> Child:
-    """Start `command` (its first word an absolute path); output is appended to `log`.
+    """Start `command` (its first word an absolute path); append its output to `log`.
 
-    environment: all of it: nothing is inherited, so no KUBECONFIG and no proxy reaches a server.
+    environment: complete; nothing is inherited, so no KUBECONFIG and no proxy reaches a server.
     """
 
     def launch() -> subprocess.Popen[bytes]:
@@ -98,12 +98,12 @@ def start(name: str, command: Sequence[str | Path], log: Path, environment: Mapp
 
 
 def sweep_when_gone(folder: Path) -> subprocess.Popen[bytes]:
-    """Start the process that removes `folder` when its standard input, or we, are closed."""
+    """Start the process that removes `folder` when its standard input is closed or this process ends."""
     return subprocess.Popen([*_STANDALONE_PYTHON, _SWEEPER, folder], stdin=subprocess.PIPE, start_new_session=True)
 
 
 def free_ports(count: int) -> list[int]:
-    """Different loopback ports that nobody listens on at this moment, and that this process has not given before."""
+    """Return different loopback ports without a listener that this process has not returned before."""
     chosen: list[int] = []
     with ExitStack() as held:
         for port in secrets.SystemRandom().sample(sorted({*_OWN_PORTS} - _given), k=len(_OWN_PORTS) - len(_given)):

@@ -1,8 +1,8 @@
-"""Which cluster the tests of a run get, by E2E_PROVIDER.
+"""Selects the cluster for the tests of a run, by E2E_PROVIDER.
 
-local     (default) `e2e.control_plane.cluster`: started for the run, ours alone.
-existing  a cluster that E2E_KUBECONFIG and E2E_CONTEXT name, both in full; only tests marked
-          `any_cluster` run there, and those stay inside namespaces of their own.
+local     (default) `e2e.control_plane.cluster`: started for the run, for these tests alone.
+existing  the cluster of E2E_KUBECONFIG and E2E_CONTEXT, both required; only tests marked
+          `any_cluster` run there, and they stay inside their own namespaces.
 kind      the cluster of `make kind`; the same tests.
 """
 
@@ -19,12 +19,12 @@ from e2e.control_plane.cluster import ControlPlane
 from scheduler.kube.rest.client_config.connect import connect
 
 CHOICES: Final = ("local", "existing", "kind")
-# As e2e/kind/up.sh names it.
+# The name in e2e/kind/up.sh.
 _KIND_CONTEXT: Final = "kind-gpushare"
 
 
 class NoSuchProvider(Exception):
-    """E2E_PROVIDER, or what it needs beside it, is not usable; the message says what to set."""
+    """E2E_PROVIDER, or a setting that it needs, is not usable; the message says what to set."""
 
 
 class Target(Protocol):
@@ -36,34 +36,34 @@ class Target(Protocol):
         ...
 
     def access(self) -> Access:
-        """What a client of the user who runs the tests needs."""
+        """Return the access of the user who runs the tests."""
         ...
 
     def kubeconfig_path(self) -> Path:
-        """The file for `--kubeconfig` of that user."""
+        """Return that user's file for `--kubeconfig`."""
         ...
 
 
 class Provider(Protocol):
-    """How a run comes by its cluster."""
+    """Source of a run's cluster."""
 
     @property
     def ours_alone(self) -> bool:
-        """True: tests may make nodes and change what belongs to no namespace."""
+        """True if tests may create nodes and change cluster-scoped objects."""
         ...
 
     @property
     def has_controllers(self) -> bool:
-        """True: somebody empties a namespace that is deleted."""
+        """True if a controller empties deleted namespaces."""
         ...
 
     @property
     def installed(self) -> bool:
-        """True: the scheduler and the device plugin are installed there, or ought to be."""
+        """True if the scheduler and the device plugin are, or should be, installed there."""
         ...
 
     def started(self) -> AbstractContextManager[Target]:
-        """The cluster, there while the context is entered."""
+        """Return a context with the cluster."""
         ...
 
 
@@ -75,7 +75,7 @@ class Local:
     installed = False
 
     def started(self) -> AbstractContextManager[Target]:
-        """Start etcd and kube-apiserver; raises what entering `ControlPlane` raises."""
+        """Start etcd and kube-apiserver. Raises the same errors as entering `ControlPlane`."""
         return ControlPlane()
 
 
@@ -98,17 +98,17 @@ class ExistingCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the cluster as it is."""
+        """Leave the cluster unchanged."""
 
     def access(self) -> Access:
-        """As whom the kubeconfig says; RuntimeError outside the context."""
+        """Return the kubeconfig's access. Raises RuntimeError outside the context."""
         if self._access is None:
             message = f"{self._kubeconfig} is not read yet: enter the cluster first"
             raise RuntimeError(message)
         return self._access
 
     def kubeconfig_path(self) -> Path:
-        """The file that was given."""
+        """Return the given file."""
         return self._kubeconfig
 
     async def _read(self) -> Access:
@@ -119,7 +119,7 @@ class ExistingCluster:
 
 
 class Existing:
-    """Somebody's cluster: named in full, or not touched."""
+    """A foreign cluster: named in full, or not touched."""
 
     ours_alone = False
     has_controllers = True
@@ -135,7 +135,7 @@ class Existing:
 
 
 def chosen(environment: Mapping[str, str]) -> Provider:
-    """The provider that the environment asks for; raises NoSuchProvider."""
+    """Return the provider that the environment selects. Raises NoSuchProvider."""
     name = environment.get("E2E_PROVIDER") or "local"
     if name == "local":
         return Local()
@@ -168,5 +168,5 @@ def _kind() -> Existing:
 
 
 def kind_kubeconfig() -> Path:
-    """Where `make kind` writes it; never the user's own."""
+    """Return the file that `make kind` writes; never the user's own."""
     return cache.folder() / "kind" / "kubeconfig"

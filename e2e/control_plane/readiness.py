@@ -1,4 +1,4 @@
-"""Waiting until a server answers, noticing when it dies instead."""
+"""Waits until a server answers, or reports that it has died."""
 
 import http.client
 import json
@@ -18,11 +18,11 @@ _ANSWER_WITHIN_S: Final = 5.0
 
 
 class NotReady(Exception):
-    """A server runs but did not get ready in time; the message says what it last answered."""
+    """A server runs but did not get ready in time; the message has its last answer."""
 
 
 def wait_until(child: Child, answers: Callable[[], str | None]) -> None:
-    """Return once `answers()` is None; otherwise it says what is still missing.
+    """Return once `answers()` is None; otherwise it returns the missing condition.
 
     Raises Died if the child ends, NotReady after START_WITHIN_S.
     """
@@ -37,7 +37,7 @@ def wait_until(child: Child, answers: Callable[[], str | None]) -> None:
 
 
 def missing_at(access: Access, *paths: str) -> Callable[[], str | None]:
-    """A question for `wait_until`: which of the paths does not answer 200 yet?"""
+    """Return a check for `wait_until` of which paths do not answer 200 yet."""
 
     def question() -> str | None:
         for path in paths:
@@ -50,7 +50,7 @@ def missing_at(access: Access, *paths: str) -> Callable[[], str | None]:
 
 
 def missing_of_node(access: Access, name: str) -> Callable[[], str | None]:
-    """The same for a node: is it there, and does its kubelet say that it is ready?"""
+    """Return a check of whether the node exists and its kubelet reports it as ready."""
 
     def question() -> str | None:
         path = f"/api/v1/nodes/{name}"
@@ -68,7 +68,7 @@ def missing_of_node(access: Access, name: str) -> Callable[[], str | None]:
 
 
 def missing_at_http(port: int, path: str) -> Callable[[], str | None]:
-    """The same for a server without TLS on this machine."""
+    """Return a check of a server without TLS on this machine."""
 
     def question() -> str | None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_WITHIN_S)
@@ -85,7 +85,7 @@ def missing_at_http(port: int, path: str) -> Callable[[], str | None]:
 
 
 def missing_at_socket(path: Path) -> Callable[[], str | None]:
-    """The same for a server on a unix socket: does it take connections?"""
+    """Return a check of whether a server on a unix socket accepts connections."""
 
     def question() -> str | None:
         with socket.socket(socket.AF_UNIX) as probe:

@@ -1,7 +1,7 @@
-"""Remove a folder once the parent is gone, however it went: `python sweeper.py FOLDER`.
+"""Removes a folder once the parent is gone, for whatever reason: `python sweeper.py FOLDER`.
 
-The parent holds the other end of standard input and never writes. A process that is killed cannot
-tidy up after itself, so this one waits for the end of the pipe and does it.
+The parent holds the other end of standard input and never writes. A killed process cannot clean up after itself, so
+this one waits for the end of the pipe and does so.
 """
 
 import shutil
@@ -18,7 +18,7 @@ def main(folder: Path) -> None:
     sys.stdin.buffer.read()
     give_up_at_s = time.monotonic() + GIVE_UP_AFTER_S
     while folder.exists() and time.monotonic() < give_up_at_s:
-        # A dying server may write a last file between listing and removing: go round again.
+        # A dying server may write a last file between listing and removing: try again.
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
             time.sleep(RETRY_EVERY_S)

@@ -1,4 +1,4 @@
-"""What a container of a node of ours is like from within, asked without kubelet and containerd."""
+"""Containers of a test node as seen from inside, inspected without kubelet and containerd."""
 
 import json
 import os
@@ -19,14 +19,14 @@ _POD_UID: Final = "io.kubernetes.cri.sandbox-uid"
 
 
 class NoSuchContainer(Exception):
-    """The pod has no such container, or it does not run; the message says which."""
+    """The pod has no such container, or it is not running; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalContainer:
-    """One life of one container: a restart makes another one. Made by `find`.
+    """One life of one container: a restart creates another one. Created by `find`.
 
-    runtime: `runc` and where it keeps its containers. log: what the kubelet writes of its output.
+    runtime: `runc` and where it keeps its containers. log: where the kubelet writes its output.
     """
 
     id: str
@@ -35,7 +35,7 @@ class LocalContainer:
 
     @property
     def pid(self) -> int:
-        """Of its first process, as this machine counts. Raises NoSuchContainer where it has ended."""
+        """PID of its first process, in this machine's numbering. Raises NoSuchContainer if it has ended."""
         state: dict[str, Any] = json.loads(self._run("state", self.id))
         if state["status"] != "running":
             message = f"container {self.id} is {state['status']}"
@@ -48,18 +48,18 @@ class LocalContainer:
         return _environment(self.pid)
 
     def execute(self, *command: str) -> str:
-        """Run one more program in it; what that writes. Raises NoSuchContainer with its error output."""
+        """Run one more program in it; return its output. Raises NoSuchContainer with its error output."""
         return self._run("exec", self.id, *command)
 
     def output(self) -> str:
-        """What it has written so far, both streams."""
+        """Return its output so far, both streams."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
-        # TIME STREAM TAG CONTENT; tag P: the line goes on in the next entry.
+        # TIME STREAM TAG CONTENT; tag P: the line continues in the next entry.
         entries = [line.split(" ", 3) for line in lines]
         return "".join(entry[3] + ("" if entry[2] == "P" else "\n") for entry in entries)
 
     def lives(self) -> "list[LocalContainer]":
-        """Lives of the container whose output the kubelet has kept, this one last; only the output is theirs."""
+        """Return the lives of the container with kept output, this one last; only their output is their own."""
         return [replace(self, log=log) for log in sorted(self.log.parent.glob("*.log"))]
 
     def _run(self, *arguments: str) -> str:
@@ -72,7 +72,7 @@ class LocalContainer:
 
 @dataclass(frozen=True, slots=True)
 class RunningContainer:
-    """pod_uid, name: as its kubelet calls it. pid: as LocalContainer. environment: of its first process."""
+    """A running container. pod_uid, name: as in its kubelet. pid: as LocalContainer. environment: at its start."""
 
     pod_uid: str
     name: str
@@ -80,12 +80,12 @@ class RunningContainer:
     environment: dict[str, str]
 
     def still_runs(self) -> bool:
-        """Whether this process is there, with what it was started with."""
+        """Return whether this process still exists, with the same initial environment."""
         return _environment(self.pid) == self.environment
 
 
 def running(site: NodeSite) -> list[RunningContainer]:
-    """Containers of pods that run at this moment, whatever kubelet and containerd know of them."""
+    """Return the containers of pods that run now, whether or not kubelet and containerd know of them."""
     found = []
     for folder in (site.runc_root / NAMESPACE).glob("*"):
         try:
@@ -93,14 +93,14 @@ def running(site: NodeSite) -> list[RunningContainer]:
             labels = dict(label.split("=", 1) for label in state["config"]["labels"])
             pid = state["init_process_pid"]
         except (OSError, ValueError, KeyError):
-            continue  # it is being made, or removed
+            continue  # it is being created or removed
         if (inside := _environment(pid)) and labels.get(_KIND) == "container":
             found.append(RunningContainer(labels[_POD_UID], labels[_NAME], pid, inside))
     return found
 
 
 def _environment(pid: int) -> dict[str, str]:
-    """{} where the process has ended."""
+    """Return the process's environment; {} if it has ended."""
     try:
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -109,7 +109,7 @@ def _environment(pid: int) -> dict[str, str]:
 
 
 def find(site: NodeSite, runc: Path, pod: Json, name: str | None) -> LocalContainer:
-    """The container of that name, an init container too, as the pod's status has it.
+    """Return the container with that name, possibly an init container, from the pod's status.
 
     pod: as the API server gave it. name: None: its first container. Raises NoSuchContainer.
     """

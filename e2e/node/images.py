@@ -1,7 +1,7 @@
-"""Container images for a node without a registry, as one OCI archive that `ctr images import` takes.
+"""Container images for a node without a registry, in one OCI archive for `ctr images import`.
 
-Each image is one layer: a few folders, one static program, links to it, other files. Written byte by
-byte the same every time. Source: OCI image specification 1.1, image-layout and manifest.
+Each image is one layer: a few folders, one static program, links to it, other files. Its bytes are the same every time.
+Source: OCI image specification 1.1, image-layout and manifest.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ BUSYBOX: Final = "local.test/busybox:1"
 PAUSE: Final = "local.test/pause:1"
 _FOLDERS: Final = {"bin": 0o755, "dev": 0o755, "etc": 0o755, "proc": 0o755, "sys": 0o755, "tmp": 0o1777}
 _FILES: Final = {"etc/group": b"root:x:0:\n", "etc/passwd": b"root:x:0:0:root:/:/bin/sh\n"}
-_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}  # as Go calls them
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}  # Go's names
 _OCI: Final = "application/vnd.oci.image"
 
 Json: TypeAlias = dict[str, Any]
@@ -27,7 +27,7 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One program as an image; `links` are further names of it in /bin. files: more of it, by path in the image."""
+    """One program as an image. links: further names for it in /bin. files: additional ones, by path in the image."""
 
     name: str
     program: Path
@@ -36,19 +36,19 @@ class Image:
 
     @property
     def command(self) -> list[str]:
-        """What runs unless the pod says otherwise."""
+        """The command that runs unless the pod specifies another one."""
         return [f"/bin/{self.links[0] if self.links else self.program.name}"]
 
 
 def busybox(program: Path) -> Image:
-    """A shell and small programs (`sh`, `env`, `sleep`, …), which are links to the one program."""
+    """Return a shell and small programs (`sh`, `env`, `sleep`, …), which are links to the one program."""
     listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True)
     applets = [applet for applet in listed.stdout.split() if applet not in {program.name, "sh"}]
     return Image(BUSYBOX, program, ["sh", *applets])
 
 
 def shared_objects(program: Path) -> dict[str, Path]:
-    """Loader and libraries that a program of this machine needs, by path in an image."""
+    """Return loader and libraries that a program of this machine needs, by path in an image."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     # "libc.so.6 => /lib/…/libc.so.6 (0x…)", and the loader without an arrow.
     paths = [word for line in listed.splitlines() for word in line.split() if word.startswith("/")]

@@ -1,14 +1,14 @@
-"""A real node on this machine: a kubelet, containerd and runc of our own, gone without a trace afterwards.
+"""A real node on this machine: its own kubelet, containerd and runc, removed without a trace afterwards.
 
     new --enter--> RUNNING --exit--> gone: no process, mount, cgroup, folder, node object
                    RUNNING --stop_kubelet | stop_containerd--> PARTLY DOWN --start_…--> RUNNING
                    RUNNING | PARTLY DOWN --reboot--> RUNNING: no process, mount, cgroup, /run of before
 
-The node's programs see a /run, /var/lib and /var/log of their own and cannot change settings of the
-kernel (see `node_keeper.py`, which also undoes everything when this process is killed), so a machine
-can have several nodes. Containers go on while kubelet or containerd are down. Pods run with
-`hostNetwork: true`, images of `images.py` and `imagePullPolicy: Never`. Enter a node, and stop and
-start its programs, from one thread that outlives it.
+The node's programs see their own /run, /var/lib and /var/log and cannot change kernel settings, so a machine can have
+several nodes. `node_keeper.py` ensures that, and undoes everything if this process is killed. Containers keep running
+while kubelet or containerd are down. Pods run with
+`hostNetwork: true`, images of `images.py` and `imagePullPolicy: Never`. Enter a node, and stop and start its programs,
+from one thread that outlives the node.
 """
 
 import http.client
@@ -45,14 +45,14 @@ class CommandFailed(Exception):
 
 
 class Hardware(Protocol):
-    """Port: what a node has that an ordinary machine lacks."""
+    """Port: hardware that a node has and an ordinary machine lacks."""
 
     def install(self, site: NodeSite, runc: Path) -> str:
-        """Put its files into the node's folder; the end of containerd's configuration, as TOML."""
+        """Put its files into the node's folder; return text to append to containerd's configuration, as TOML."""
         ...
 
     def boot(self, node: "LocalNode") -> None:
-        """Make it ready, before kubelet and containerd start; called at each boot of the node."""
+        """Prepare it before kubelet and containerd start; called at each boot of the node."""
         ...
 
 
@@ -67,7 +67,7 @@ class LocalNode:
         kubelet: Mapping[str, Any] | None = None,
         hardware: Hardware | None = None,
     ) -> None:
-        """Say what it is; nothing is started yet. kubelet: fields of its KubeletConfiguration that differ."""
+        """Configure the node without starting anything. kubelet: fields of its KubeletConfiguration that differ."""
         self.cluster = cluster
         self.name = name
         # Short: a path of a unix socket has at most 107 bytes.
@@ -83,7 +83,7 @@ class LocalNode:
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
-        """Build what is missing, start, return when the node is ready; undone if that fails.
+        """Build missing programs, start, and return when the node is ready; undo everything if that fails.
 
         Raises NodeUnavailable, binaries.BuildFailed, processes.Died, readiness.NotReady.
         """
@@ -103,20 +103,20 @@ class LocalNode:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End its programs and its pods, undo what it made, take it off the cluster."""
+        """End its programs and pods, undo its changes, and remove it from the cluster."""
         self._undo.close()
 
     def reboot(self) -> None:
-        """End every process, lose /run and what is mounted, and start kubelet and containerd again.
+        """End every process, drop /run and the mounts, and start kubelet and containerd again.
 
-        Raises as entering it does. A program that was `enter`ed stays ended.
+        Raises the same errors as entering. A program started with `enter` stays ended.
         """
         keeper = self._kept()
         if keeper.stdin:
             keeper.stdin.write("reboot\n")
             keeper.stdin.flush()
         self._until_ready(keeper)
-        # They were killed with everything else.
+        # They were killed with all other processes.
         self._stop_all()
         for of_before in (self._site.runc_root, self._site.containerd_state):
             if of_before.exists():
@@ -125,11 +125,11 @@ class LocalNode:
 
     @property
     def root(self) -> Path:
-        """/ of the node, as its programs see it."""
+        """The node's /, as its programs see it."""
         return Path(f"/proc/{self._kept().pid}/root")
 
     def run(self, *command: str | Path) -> str:
-        """Run a program of the node to its end; its output. Raises CommandFailed."""
+        """Run a program of the node to its end; return its output. Raises CommandFailed."""
         inside = node_commands.within(self._kept().pid, command)
         answer = subprocess.run(inside, env={"PATH": _PATH}, capture_output=True, text=True, check=False)
         if answer.returncode != 0:
@@ -139,27 +139,27 @@ class LocalNode:
 
     @property
     def folder(self) -> Path:
-        """All of its files, with the logs of its programs; the same path inside and outside."""
+        """Folder of all its files, with the logs of its programs; the same path inside and outside."""
         return self._site.folder
 
     @property
     def kubelet_folder(self) -> Path:
-        """/var/lib/kubelet of the node, as it is seen from outside."""
+        """The node's /var/lib/kubelet, as seen from outside."""
         return self.folder / "var-lib" / "kubelet"
 
     @property
     def device_plugins(self) -> Path:
-        """/var/lib/kubelet/device-plugins of the node, as it is seen from outside."""
+        """The node's /var/lib/kubelet/device-plugins, as seen from outside."""
         return self.kubelet_folder / "device-plugins"
 
     @property
     def cdi(self) -> Path:
-        """/var/run/cdi of the node, as it is seen from outside; containerd reads its specs there."""
+        """The node's /var/run/cdi, as seen from outside; containerd reads its specs there."""
         return self.folder / "run" / "cdi"
 
     @property
     def static_pods(self) -> Path:
-        """What is written there, a pod a file, the kubelet runs."""
+        """Folder of static pods, one file each, which the kubelet runs."""
         return self._site.static_pods
 
     @property
@@ -169,16 +169,16 @@ class LocalNode:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids of what runs now, by program."""
+        """Process IDs of the running programs, by program."""
         return {name: child.pid for name, child in self._servers.items()}
 
     @property
     def children(self) -> list[Child]:
-        """Its programs, `enter`ed ones too, in the order of their starts; those that were stopped as well."""
+        """Its programs in the order of their starts, including stopped ones and those started with `enter`."""
         return [*self._entered]
 
     def start_containerd(self) -> None:
-        """Start it, with the images of `images.py` in it; returns when it serves."""
+        """Start containerd with the images of `images.py`; return once it serves."""
         configuration = self.folder / "containerd.toml"
         command = node_commands.containerd(self._programs["containerd"], configuration)
         child = self._start("containerd", command)
@@ -186,7 +186,7 @@ class LocalNode:
         self.import_images(self.folder / "images.tar")
 
     def import_images(self, archive: Path) -> None:
-        """Have containerd take the images of the archive. Raises NotReady."""
+        """Have containerd import the images of the archive. Raises NotReady."""
         ctr = node_commands.ctr(self._programs["ctr"], self._site)
         command = [*ctr, "images", "import", "--local", str(archive)]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_WITHIN_S, check=False)
@@ -195,11 +195,11 @@ class LocalNode:
             raise readiness.NotReady(message)
 
     def stop_containerd(self) -> None:
-        """SIGTERM, and wait for its end; containers go on."""
+        """Send SIGTERM and wait for its end; containers keep running."""
         self._servers.pop("containerd").stop()
 
     def start_kubelet(self) -> None:
-        """Start it; returns when it is healthy and the node is ready."""
+        """Start the kubelet; return once it is healthy and the node is ready."""
         kubeconfig = self.cluster.node_kubeconfig_path(self.name)
         configuration = self.folder / "kubelet.yaml"
         command = node_commands.kubelet(self._programs["kubelet"], self.name, configuration, kubeconfig)
@@ -208,18 +208,18 @@ class LocalNode:
         readiness.wait_until(child, readiness.missing_of_node(self.cluster.access(), self.name))
 
     def stop_kubelet(self) -> None:
-        """SIGTERM, and wait for its end; containers go on."""
+        """Send SIGTERM and wait for its end; containers keep running."""
         self._servers.pop("kubelet").stop()
 
     def kill_kubelet(self) -> None:
-        """SIGKILL, and wait for its end; containers go on."""
+        """Send SIGKILL and wait for its end; containers keep running."""
         self._servers.pop("kubelet").kill()
 
     def enter(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> Child:
-        """Start one more program of the node, which sees what its kubelet sees; it ends with the node.
+        """Start one more program of the node, with the kubelet's view; it ends with the node.
 
-        name: of the program and of its log in the node's folder, where output is appended.
-        environment: added to PATH, HOME and TMPDIR; nothing is inherited.
+        name: of the program and of its log in the node's folder, where output is appended. environment: added to PATH,
+        HOME and TMPDIR; nothing is inherited.
         """
         home = str(self.folder)
         everything = {"PATH": os.defpath, "HOME": home, "TMPDIR": home, **(environment or {})}
@@ -229,19 +229,19 @@ class LocalNode:
         return child
 
     def container(self, pod: Json, name: str | None = None) -> LocalContainer:
-        """A container of a pod on this node, see `containers.find`. Raises NoSuchContainer."""
+        """Return a container of a pod on this node, see `containers.find`. Raises NoSuchContainer."""
         return containers.find(self._site, self._programs["runc"], pod, name)
 
     def running(self) -> list[RunningContainer]:
-        """Every container of a pod that runs on this node at this moment."""
+        """Return every container of a pod that now runs on this node."""
         return containers.running(self._site)
 
     def kill_containerd(self) -> None:
-        """SIGKILL, and wait for its end; containers go on."""
+        """Send SIGKILL and wait for its end; containers keep running."""
         self._servers.pop("containerd").kill()
 
     def _keep(self, undo: ExitStack) -> None:
-        """Have the keeper make the node's folder, cgroups and mount namespace, and undo them at the end."""
+        """Have the keeper create the node's folder, cgroups and mount namespace, and undo them at the end."""
         self.folder.mkdir(mode=0o700)
         keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", _KEEPER, self.folder, self._site.cgroup],
@@ -295,13 +295,13 @@ class LocalNode:
         return child
 
     def _stop_all(self) -> None:
-        """In reverse order of start; those that have ended already do not mind."""
+        """Stop all in reverse order of start; already ended ones are skipped."""
         while self._entered:
             self._entered.pop().stop()
         self._servers.clear()
 
     def _forget(self) -> None:
-        """Take the node, its lease and its pods off the API server, if that still runs."""
+        """Remove the node, its lease and its pods from the API server, if that still runs."""
         access = self.cluster.access()
         with suppress(OSError, http.client.HTTPException):
             answer = ask(access, f"/api/v1/pods?fieldSelector=spec.nodeName={self.name}")

@@ -1,7 +1,7 @@
 """Command lines and configuration files of a node's programs.
 
-Everything listens on 127.0.0.1 or on a socket in the node's folder. Each setting was seen to work
-with the versions in `servers/*/go.mod`, on cgroup v1 and v2, without the right to raise limits.
+Everything listens on 127.0.0.1 or on a socket in the node's folder. Each setting was tested with the versions in
+`servers/*/go.mod`, on cgroup v1 and v2, without the right to raise limits.
 """
 
 import shutil
@@ -13,7 +13,7 @@ from typing import Any, Final
 from e2e.control_plane import commands
 from e2e.node import images
 
-NAMESPACE: Final = "k8s.io"  # containerd's, for all that a kubelet makes
+NAMESPACE: Final = "k8s.io"  # containerd's namespace for everything that a kubelet creates
 _NETWORK: Final = {"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "none"}]}
 _CONTAINERD: Final = """\
 version = 3
@@ -42,11 +42,11 @@ state = '{site.containerd_state}'
 
 @dataclass(frozen=True, slots=True)
 class NodeSite:
-    """Where a node keeps its files and listens.
+    """Locations of a node's files and listeners.
 
-    folder: the same path inside the node's mount namespace and outside; its `run`, `var-lib` and
-    `var-log` are /run, /var/lib and /var/log inside. cgroup: name of the node's own in every
-    hierarchy: kubelets that share one end each other's pods.
+    folder: the same path inside and outside the node's mount namespace; its `run`, `var-lib` and `var-log` are /run,
+    /var/lib and /var/log inside. cgroup: unique name in every hierarchy, because kubelets that share one end each
+    other's pods.
     """
 
     name: str
@@ -57,60 +57,60 @@ class NodeSite:
 
     @property
     def socket(self) -> Path:
-        """Where containerd listens."""
+        """Socket of containerd."""
         return self.folder / "containerd.sock"
 
     @property
     def containerd_state(self) -> Path:
-        """Where containerd keeps what runs; on a real machine in /run, as `runc_root`."""
+        """State folder of containerd; on a real machine in /run, like `runc_root`."""
         return self.folder / "state"
 
     @property
     def runc_root(self) -> Path:
-        """Where runc keeps what runs, one folder per containerd namespace."""
+        """State folder of runc, with one folder per containerd namespace."""
         return self.folder / "runc"
 
     @property
     def network(self) -> Path:
-        """Where containerd looks for pod networks."""
+        """Folder of containerd's pod networks."""
         return self.folder / "network"
 
     @property
     def static_pods(self) -> Path:
-        """Where its kubelet looks for pods that nobody creates at the API server."""
+        """Folder of static pods for its kubelet."""
         return self.folder / "static-pods"
 
     @property
     def pod_logs(self) -> Path:
-        """What containers have written, one folder per pod."""
+        """Folder of container output, with one folder per pod."""
         return self.folder / "pod-logs"
 
 
 def containerd_configuration(site: NodeSite, runc: Path) -> str:
-    """TOML for `containerd -c`. CDI specs are read from /etc/cdi and /var/run/cdi, as everywhere.
+    """Return TOML for `containerd -c`. CDI specs are read from /etc/cdi and /var/run/cdi, as everywhere.
 
-    Without the plugin `opt`, which makes /opt/containerd on the machine.
+    The plugin `opt` is left out, because it creates /opt/containerd on the machine.
     """
     return _CONTAINERD.format(site=site, runc=runc, pause=images.PAUSE)
 
 
 def network_configuration() -> str:
-    """Write a network that never works, so that the node counts as ready: its pods use the machine's."""
+    """Return a network that never works, so that the node counts as ready: its pods use the machine's."""
     return commands.as_yaml(_NETWORK)
 
 
 def containerd(program: Path, configuration: Path) -> list[str]:
-    """The shim is found beside the program."""
+    """Return the command; it finds the shim next to the program."""
     return [str(program), "-c", str(configuration)]
 
 
 def ctr(program: Path, site: NodeSite) -> list[str]:
-    """Begin of a command to the node's containerd, about what its kubelet makes."""
+    """Return the prefix of a `ctr` command to the node's containerd, in the kubelet's namespace."""
     return [str(program), f"--address={site.socket}", f"--namespace={NAMESPACE}"]
 
 
 def kubelet_configuration(site: NodeSite, ca: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A KubeletConfiguration; `overrides` win, key by key."""
+    """Return a KubeletConfiguration; `overrides` win, key by key."""
     full_disk = dict.fromkeys(("imagefs.available", "nodefs.available", "nodefs.inodesFree"), "0%")
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -139,7 +139,7 @@ def kubelet_configuration(site: NodeSite, ca: Path, overrides: Mapping[str, Any]
         "fileCheckFrequency": "1s",
         "volumePluginDir": str(site.folder / "volume-plugins"),
         "nodeStatusUpdateFrequency": "1s",
-        # How full the machine's disk is says nothing about us.
+        # The fill level of the machine's disk does not matter here.
         "evictionHard": full_disk,
         "imageGCHighThresholdPercent": 100,
         **overrides,
@@ -147,10 +147,10 @@ def kubelet_configuration(site: NodeSite, ca: Path, overrides: Mapping[str, Any]
 
 
 def kubelet(program: Path, name: str, configuration: Path, kubeconfig: Path) -> list[str]:
-    """One node of that name, whatever the machine's is."""
+    """Return the kubelet's command for a node with that name, whatever the machine's name is."""
     return [str(program), f"--config={configuration}", f"--kubeconfig={kubeconfig}", f"--hostname-override={name}"]
 
 
 def within(pid: int, command: Sequence[str | Path]) -> list[str]:
-    """Run the command in the mount namespace of a process; nsenter turns into it."""
+    """Run the command in the mount namespace of a process; nsenter execs it."""
     return [shutil.which("nsenter") or "nsenter", f"--target={pid}", "--mount", "--", *map(str, command)]

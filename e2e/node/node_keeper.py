@@ -1,15 +1,14 @@
-"""Hold what belongs to one node, and undo it all once the parent is gone: `python node_keeper.py FOLDER NAME`.
+"""Holds the resources of one node, and undoes them once the parent is gone: `python node_keeper.py FOLDER NAME`.
 
-The parent holds the other end of standard input. This process is in a mount
-namespace of its own, where the node's programs are started: /run, /var/lib and /var/log are
-folders of FOLDER there, and the kernel settings that a kubelet changes are files of it, as is the
-boot ID, another one for each boot. In every
-cgroup hierarchy (cgroup v2 has one) there is a cgroup NAME for its pods. Says `ready` on standard
-output, or in one line why not. At the end it kills every process of the namespace and of those
-cgroups, removes the cgroups and turns into the sweeper, which removes FOLDER. Linux, root.
+The parent holds the other end of standard input. This process has its own mount namespace, in which the node's programs
+are started: there, /run, /var/lib and /var/log are folders of FOLDER. The kernel settings that a kubelet changes are
+files of FOLDER too, as is the boot ID, which changes at each boot. Every cgroup hierarchy (cgroup v2 has one) has a
+cgroup NAME for its pods. The process prints `ready` on standard output, or one line with the reason for a failure. At
+the end it kills every process of the namespace and of those cgroups, removes the cgroups and execs the sweeper, which
+removes FOLDER. Linux, root.
 
-A line on standard input is a reboot: processes, mounts and cgroups end as at the end, /run is
-emptied, and everything is made again.
+A line on standard input means a reboot: processes, mounts and cgroups end as at the end, /run is emptied, and
+everything is created again.
 """
 
 import contextlib
@@ -22,19 +21,19 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-CLONE_NEWNS = 0x20000  # of unshare(2), setns(2)
+CLONE_NEWNS = 0x20000  # from unshare(2), setns(2)
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000  # of mount(2)
 CGROUPS = Path("/sys/fs/cgroup")
-# Of cgroups: no kubelet starts without these (pkg/kubelet/cm, cgroup_v2_manager_linux.go).
+# Cgroup controllers without which no kubelet starts (pkg/kubelet/cm, cgroup_v2_manager_linux.go).
 NEEDED = ("cpu", "cpuset", "memory", "pids")
-# Nor, with cgroup v2, where the machine has this one and the kubelet's own cgroup has not.
+# Also required with cgroup v2, if the machine has this one but the kubelet's own cgroup does not.
 NEEDED_IF_THERE = ("hugetlb",)
 SWEEPER = Path(__file__).parents[1] / "control_plane" / "sweeper.py"
 GIVE_UP_AFTER_S = 30.0
 RETRY_EVERY_S = 0.02
 
 FOLDERS = {"run": "/run", "var-lib": "/var/lib", "var-log": "/var/log"}
-# Those that the kubelet sets (pkg/kubelet/cm, setupKernelTunables).
+# The settings that the kubelet changes (pkg/kubelet/cm, setupKernelTunables).
 SETTINGS = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -49,7 +48,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(folder: Path, name: str) -> None:
-    """Make it, say so, wait for the end of standard input, undo it; does not return."""
+    """Create the resources, report that, wait for the end of standard input, undo them; does not return."""
     outside = os.open("/proc/self/ns/mnt", os.O_RDONLY)
     cgroups = [hierarchy / name for hierarchy in hierarchies()]
     runs = True
@@ -62,7 +61,7 @@ def main(folder: Path, name: str) -> None:
 
 
 def keep(folder: Path, cgroups: list[Path]) -> bool:
-    """Make the node's namespace and cgroups, say so, and wait; whether the parent asks for a reboot."""
+    """Create the node's namespace and cgroups, report that, and wait. Return whether the parent wants a reboot."""
     try:
         make_cgroups(cgroups)
         enter_namespace(folder)
@@ -74,17 +73,17 @@ def keep(folder: Path, cgroups: list[Path]) -> bool:
 
 
 def end(outside: int, cgroups: list[Path]) -> None:
-    """Kill what runs, leave the namespace, remove the cgroups. outside: an open file of the machine's namespace."""
+    """Kill all processes, leave the namespace, remove the cgroups. outside: an open file of the machine's namespace."""
     machine = f"{Path(f'/proc/self/fd/{outside}').readlink()}"
     end_processes(lambda: {*in_namespace(machine), *in_cgroups(cgroups)})
-    # Now nothing is left in the namespace, and its mounts go with it.
+    # Now the namespace is empty, and its mounts disappear with it.
     check(libc.setns(outside, CLONE_NEWNS), "leave the mount namespace")
     for cgroup in cgroups:
         remove_cgroup(cgroup)
 
 
 def missing_controllers() -> list[str]:
-    """What a kubelet needs and this machine has neither in cgroup v2 nor in a hierarchy of v1."""
+    """Return the controllers that a kubelet needs and this machine lacks in cgroup v2 and in every v1 hierarchy."""
     there = controllers_of_v2()
     if there is None:
         there = [path.name for path in CGROUPS.glob("*")]
@@ -92,13 +91,13 @@ def missing_controllers() -> list[str]:
 
 
 def controllers_of_v2() -> list[str] | None:
-    """Those of cgroup v2 where it is mounted alone; None where v1 is there too, or nothing."""
+    """Return the controllers of cgroup v2 if only v2 is mounted; None if v1 is mounted too, or nothing."""
     listed = CGROUPS / "cgroup.controllers"
     return listed.read_text().split() if listed.exists() else None
 
 
 def hierarchies() -> list[Path]:
-    """Where the cgroup hierarchies are mounted, which with cgroup v2 alone is one; links to them left out."""
+    """Return the mount points of the cgroup hierarchies, without links; with cgroup v2 alone there is one."""
     if controllers_of_v2() is not None:
         return [CGROUPS]
     places = sorted(CGROUPS.glob("*"))
@@ -106,7 +105,7 @@ def hierarchies() -> list[Path]:
 
 
 def make_cgroups(cgroups: list[Path]) -> None:
-    """Make them ready for processes: in v2 a cgroup has what its parent shares, in v1 a cpuset has no CPUs."""
+    """Prepare the cgroups for processes: a v2 cgroup has only its parent's controllers, a v1 cpuset has no CPUs."""
     if shared := [name for name in NEEDED + NEEDED_IF_THERE if name in (controllers_of_v2() or [])]:
         (CGROUPS / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in shared))
     for cgroup in cgroups:
@@ -133,12 +132,12 @@ def enter_namespace(folder: Path) -> None:
 
 
 def bind(source: Path, place: Path) -> None:
-    """Show `source` in that place."""
+    """Bind-mount `source` at that place."""
     check(libc.mount(os.fsencode(source), os.fsencode(place), None, MS_BIND, None), f"mount over {place}")
 
 
 def check(result: int, what: str) -> None:
-    """Raise OSError where a call of the C library failed."""
+    """Raise OSError if a call of the C library failed."""
     if result != 0:
         number = ctypes.get_errno()
         message = f"cannot {what}: {os.strerror(number)}"
@@ -146,7 +145,7 @@ def check(result: int, what: str) -> None:
 
 
 def end_processes(found: Callable[[], set[int]]) -> None:
-    """Kill until none is found: a program that is being started may fork between the look and the signal."""
+    """Kill until none is found: a starting program may fork between the check and the signal."""
     give_up_at_s = time.monotonic() + GIVE_UP_AFTER_S
     while (pids := found()) and time.monotonic() < give_up_at_s:
         for pid in pids:
@@ -156,7 +155,7 @@ def end_processes(found: Callable[[], set[int]]) -> None:
 
 
 def in_namespace(outside: str) -> Iterator[int]:
-    """Pids of the others in our mount namespace; nobody where we never left the machine's."""
+    """Yield the PIDs of the others in our mount namespace; none if we never left the machine's."""
     own = namespace("self")
     if own != outside:
         processes = [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]
@@ -164,7 +163,7 @@ def in_namespace(outside: str) -> Iterator[int]:
 
 
 def namespace(process: str) -> str | None:
-    """Identity of its mount namespace; None for a process that has ended."""
+    """Return the identity of its mount namespace; None for a process that has ended."""
     try:
         return str(Path(f"/proc/{process}/ns/mnt").readlink())
     except OSError:
@@ -172,16 +171,16 @@ def namespace(process: str) -> str | None:
 
 
 def in_cgroups(cgroups: list[Path]) -> Iterator[int]:
-    """Pids of all that is in them and below."""
+    """Yield the PIDs of all processes in the cgroups and below."""
     for cgroup in cgroups:
-        # Not rglob: it fails where a cgroup is removed meanwhile.
+        # Not rglob: it fails if a cgroup is removed meanwhile.
         for path, _, _ in os.walk(cgroup):
             with contextlib.suppress(OSError):
                 yield from map(int, (Path(path) / "cgroup.procs").read_text().split())
 
 
 def remove_cgroup(cgroup: Path) -> None:
-    """Remove it and those below; the kernel refuses while a process that was killed is on its way out."""
+    """Remove the cgroup and its children; the kernel refuses while a killed process is still exiting."""
     give_up_at_s = time.monotonic() + GIVE_UP_AFTER_S
     while cgroup.exists() and time.monotonic() < give_up_at_s:
         for path, _, _ in os.walk(cgroup, topdown=False):
@@ -192,7 +191,7 @@ def remove_cgroup(cgroup: Path) -> None:
 
 
 def say(line: str) -> None:
-    """Tell the parent, if it still listens."""
+    """Send a line to the parent, if it still listens."""
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()

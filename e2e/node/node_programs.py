@@ -1,4 +1,4 @@
-"""The programs of a node of ours, and whether this machine can have one."""
+"""The programs of a test node, and whether this machine can run one."""
 
 import os
 import shutil
@@ -14,11 +14,11 @@ NOT_HERE: Final = "no node of our own on this machine"
 
 
 class NodeUnavailable(Exception):
-    """This machine, or this user on it, cannot have a node; the message says why, in one line."""
+    """This machine, or this user, cannot run a node; the message says why, in one line."""
 
 
 def require() -> dict[str, Path]:
-    """Programs of a node, by name, built where they are not there yet (minutes when cold).
+    """Return the programs of a node, by name; missing ones are built (minutes when cold).
 
     Raises NodeUnavailable, binaries.BuildFailed.
     """
@@ -29,7 +29,7 @@ def require() -> dict[str, Path]:
 
 
 def programs() -> dict[str, Path]:
-    """The same, whoever asks: building takes no root."""
+    """Return the programs for any user: building does not need root."""
     try:
         busybox = cache.debian_package("busybox-static", to_stderr) / "bin" / "busybox"
         return binaries.ensure(binaries.OF_A_NODE) | {"busybox": busybox}
@@ -39,7 +39,7 @@ def programs() -> dict[str, Path]:
 
 
 def lacking(*, root: bool = True) -> str | None:
-    """What this machine lacks, apart from what builds the programs; None: nothing. root: whether that counts too."""
+    """Return what this machine lacks, except build tools; None if nothing. root: whether missing root rights count."""
     if sys.platform != "linux":
         return "it takes Linux"
     if root and os.geteuid() != 0:

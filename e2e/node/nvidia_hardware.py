@@ -1,8 +1,8 @@
-"""NVIDIA cards of a node of ours, with NVIDIA's own container toolkit; driver and cards are stand-ins.
+"""NVIDIA cards of a test node, with NVIDIA's own container toolkit; driver and cards are stand-ins.
 
-The stand-ins of NVML and libcuda (`tests.support.nvidia`) answer by the *world*, a file that the node has at `WORLD`.
-The driver is at / of the node, or in a folder where a driver's container has it. Each boot makes the device nodes anew,
-and gives nvidia-uvm another major.
+The stand-ins of NVML and libcuda (`tests.support.nvidia`) take their answers from the *world*, a file at `WORLD` on the
+node. The driver is at / of the node, or in a folder where a driver's container has it. Each boot recreates the device
+nodes and gives nvidia-uvm another major.
 """
 
 import shlex
@@ -22,7 +22,7 @@ from tests.support.nvidia.world import DRIVER, World, card
 # On the node; containers mount its folder.
 WORLD: Final = Path("/etc/gpushare-nvidia/world")
 AT_ROOT: Final = Path("/")
-# Where the container of a driver shows its files on the node.
+# Where a driver container shows its files on the node.
 IN_A_CONTAINER: Final = Path("/run/nvidia/driver")
 RUNTIME: Final = "nvidia"
 Runtime: TypeAlias = Literal["none", "class", "default"]
@@ -46,7 +46,7 @@ _DEFAULT: Final = """\
   [plugins.'io.containerd.cri.v1.runtime'.containerd]
     default_runtime_name = 'nvidia'
 """
-# A /dev of the node's own, and files over those of the machine. {folder}: of the node.
+# The node's own /dev, and files that replace those of the machine. {folder}: the node's.
 _MOUNTS: Final = """\
 set -e
 mkdir {folder}/dev
@@ -70,12 +70,12 @@ mount --bind {folder}/proc-devices /proc/devices
 
 @dataclass
 class NvidiaHardware:
-    """`LocalNode.Hardware`. Made for one node.
+    """`LocalNode.Hardware` for one node.
 
-    driver: files of the driver, as `driver_root.make_libraries` makes them. root: where the node has them.
-    runtime: whether containerd has NVIDIA's, for pods with the RuntimeClass or for all.
-    specs: name of a file in a folder of CDI specs -> options of `nvidia-ctk cdi generate`, which writes it:
-    in /etc/cdi once, in /run/cdi at each boot, as the toolkit's service does.
+    driver: files of the driver, as `driver_root.make_libraries` creates them. root: where the node has them. runtime:
+    whether containerd has NVIDIA's, for pods with the RuntimeClass or for all. specs: name of a file in a folder of CDI
+    specs -> options of `nvidia-ctk cdi generate`, which writes it: in /etc/cdi once, in /run/cdi at each boot, as the
+    toolkit's service does.
     """
 
     driver: Path
@@ -109,7 +109,7 @@ class NvidiaHardware:
         else:
             shutil.copytree(self.driver, _within(node, self.root), symlinks=True)
         if self.runtime != "none":
-            # As in the container of a plugin that NVIDIA's runtime runs: this is how it knows.
+            # As in the container of a plugin that NVIDIA's runtime runs: this mount is how the plugin detects it.
             library = self.libraries / f"libnvidia-ml.so.{DRIVER}"
             node.run("mount", "--bind", library, library)
         driver_root.make_nodes(_within(node, self.root / "dev"), range(self.cards), uvm_major=self.uvm_major)
@@ -119,7 +119,7 @@ class NvidiaHardware:
                 self.generate(node, path, options)
 
     def world(self, node: LocalNode) -> World:
-        """The world of the node since its last boot; not written."""
+        """Return the world of the node since its last boot; not written."""
         path = _within(node, WORLD)
         return World(path, [card(number) for number in range(self.cards)], [f"uvm_major {self.uvm_major}"])
 
@@ -145,14 +145,14 @@ class NvidiaHardware:
         (etc / "nvidia-container-runtime" / "config.toml").write_text(toolkit)
 
     def _write_devices(self, path: Path) -> None:
-        """/proc/devices with the majors of NVIDIA's kernel modules."""
+        """Write /proc/devices with the majors of NVIDIA's kernel modules."""
         head, blank, tail = Path("/proc/devices").read_text().partition("\n\n")
         own = f"\n{driver_root.CARDS_MAJOR} nvidia\n{driver_root.CARDS_MAJOR} nvidiactl\n{self.uvm_major} nvidia-uvm"
         path.write_text(head + own + blank + tail)
 
 
 def compile_driver(folder: Path) -> Path:
-    """Files of a driver in this folder, without a driver."""
+    """Compile files of a stand-in driver into this folder, and return it."""
     driver_root.make_libraries(folder)
     (folder / "etc").mkdir()
     subprocess.run(["/sbin/ldconfig", "-r", folder], check=True)
@@ -160,5 +160,5 @@ def compile_driver(folder: Path) -> Path:
 
 
 def _within(node: LocalNode, path: Path) -> Path:
-    """The path of the node as it is seen from outside."""
+    """Return the path of the node as seen from outside."""
     return node.root / path.relative_to("/")

@@ -1,1 +1,1 @@
-"""Helpers that several suites share: sites with nodes and pods, programs as users run them, histories."""
+"""Helpers that several suites share: sites with nodes and pods, programs run as users run them, pod histories."""

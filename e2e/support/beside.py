@@ -1,4 +1,4 @@
-"""Both schedulers are given the pods of one scenario, one after the other in the same state of the cluster."""
+"""Gives both schedulers the pods of one scenario, one scheduler at a time, in the same state of the cluster."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ from tests.differential.table import scenarios
 from tests.differential.victims import keys_of
 from tests.differential.wire import Candidate, Probe, Recorded
 
-# A watch of one kind may be behind that of another, in either process.
+# In either process, the watch of one kind may lag behind that of another.
 TIMES_ASKED: Final = 4
 
 
 class Asked(NamedTuple):
-    """A scenario, and what the oracle says of it."""
+    """A scenario with the oracle's recorded answers."""
 
     scenario: Scenario
     recorded: Recorded
@@ -28,9 +28,9 @@ class Asked(NamedTuple):
 
 @dataclass
 class Comparison:
-    """ours: scheduler name of our profile. victims: so many probes of a scenario may really preempt.
+    """Comparison of both schedulers. ours: our profile's scheduler name. victims: max. preempting probes per scenario.
 
-    again: what was answered otherwise when both were asked again.
+    again: answers that changed when both were queried again.
     """
 
     site: ScenarioSite
@@ -96,19 +96,19 @@ class Comparison:
 
 
 def of_group(group: str) -> list[Asked]:
-    """The recorded scenarios that can be set up as users and nodes would; those with most different answers first."""
+    """Return the recorded scenarios that users and nodes can set up; those with the most different answers first."""
     pairs = map(Asked, scenarios(group), wire.read(group)[1])
     return sorted(filter(can_be_set_up, pairs), key=_answers)[::-1]
 
 
 def can_be_set_up(asked: Asked) -> bool:
-    """Without pods that wait, which a scheduler would attempt, and that no API server takes."""
+    """Whether all pods have nodes (schedulers would attempt the others) and the API server would accept them."""
     pods = [each for each in asked.scenario.objects if each["kind"] == "Pod"]
     return all("nodeName" in pod["spec"] and _has_its_class(pod) for pod in pods)
 
 
 def _probes(asked: Asked) -> Iterator[tuple[Manifest, Probe]]:
-    """As written, and as recorded: those that can be attempted, and that end without a controller of claims."""
+    """Yield probes, as written and as recorded, that can be attempted and that end without a claim controller."""
     waiting = {
         each["metadata"]["name"]
         for each in asked.scenario.objects
@@ -122,7 +122,7 @@ def _probes(asked: Asked) -> Iterator[tuple[Manifest, Probe]]:
 
 
 def _answers(asked: Asked) -> int:
-    """How many different ones there are."""
+    """Return the number of different answers."""
     found = (probe.answer for _, probe in _probes(asked))
     return len({answer.message or min(best_nodes(answer)) for answer in found if not answer.invalid})
 
@@ -133,7 +133,7 @@ def _candidates(probe: Probe) -> dict[str, Candidate]:
 
 
 def _of_victims(asked: Asked, probe: Probe, theirs: Preempted, ours: Preempted) -> Iterator[tuple[str, object, object]]:
-    """A node that ties on the whole key is as good."""
+    """Yield the differences in preemption; a node that ties on the whole key is as good."""
     candidates = _candidates(probe)
     keys = keys_of(asked.recorded, candidates)
     best = {node for node, key in keys.items() if key == min(keys.values())}
@@ -146,5 +146,5 @@ def _of_victims(asked: Asked, probe: Probe, theirs: Preempted, ours: Preempted) 
 
 
 def _has_its_class(pod: Json) -> bool:
-    """A RuntimeClass has one overhead for all pods; here each has its own."""
+    """Return whether the RuntimeClass works: it has one overhead for all pods, but here each pod has its own."""
     return "runtimeClassName" not in pod["spec"]

@@ -1,6 +1,6 @@
-"""Claims and volumes of one test on a real cluster, and the small provisioner that makes volumes there.
+"""Claims and volumes of one test on a real cluster, and the small provisioner that creates volumes there.
 
-Whatever a test makes is gone before the next one begins.
+Everything that a test creates is removed before the next one begins.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ SOON_S: Final = 45.0
 
 
 class Site:
-    """One namespace, in which claims are."""
+    """One namespace with claims."""
 
     def __init__(self, of: GpuSite) -> None:
         self.of = of
@@ -31,11 +31,11 @@ class Site:
 
     @property
     def claims_path(self) -> str:
-        """Where its claims are."""
+        """Path of its claims."""
         return f"/api/v1/namespaces/{self.of.namespace}/persistentvolumeclaims"
 
     async def comes(self, path: str, manifest: Json) -> None:
-        """Of no namespace; it is gone after the test."""
+        """Create a cluster-scoped object that is removed after the test."""
         await self.admin.create(path, manifest)
         self._made.append(f"{path}/{manifest['metadata']['name']}")
 
@@ -45,21 +45,21 @@ class Site:
         await self.admin.create(self.claims_path, {**made, "metadata": {"name": name}})
 
     async def read(self, name: str) -> Json:
-        """The claim as it is now."""
+        """Return the claim's current state."""
         return done(await self.admin.get(f"{self.claims_path}/{name}")).body
 
     async def selected(self, name: str) -> str:
-        """Wait for the scheduler to write a node into the claim."""
+        """Wait for the scheduler to write a node into the claim; return the node."""
         query = {"fieldSelector": f"metadata.name={name}"}
         found = await seen(self.admin, self.claims_path, lambda one: bool(selected_node(one)), query, within_s=SOON_S)
         return selected_node(found)
 
     async def bound(self, name: str) -> Json:
-        """Wait for the pod to have a node."""
+        """Wait for the pod to be bound."""
         return await self.of.seen(name, is_bound, within_s=SOON_S)
 
     async def provision(self) -> None:
-        """Make a volume for every claim that has a node, for as long as nobody stops this: as a provisioner does."""
+        """Create a volume for every claim that has a node, as a provisioner does, until cancelled."""
         while True:
             for found in await self.admin.items(self.claims_path):
                 if selected_node(found) and not found["spec"].get("volumeName"):
@@ -67,7 +67,7 @@ class Site:
             await asyncio.sleep(0.1)
 
     async def clear(self) -> None:
-        """Remove the pods, their claims, and what came by `comes`."""
+        """Remove the pods, their claims, and everything created with `comes`."""
         await self.admin.delete(self.of.pods_path, {"gracePeriodSeconds": 0})
         await self.admin.delete(self.claims_path)
         for path in self._made:
@@ -85,19 +85,19 @@ class Site:
 
 
 def claim_is_bound(found: Json) -> bool:
-    """As schedulers see it: the controller writes the phase of the claim after that, in a request of its own."""
+    """Return whether the claim counts as bound for schedulers: its phase follows in a separate request."""
     return bool(found["spec"].get("volumeName")) and BIND_COMPLETED in found["metadata"].get("annotations", {})
 
 
 def selected_node(found: Json) -> str:
-    """The node that a scheduler has written into the claim; "" while there is none."""
+    """Return the node that a scheduler has written into the claim; "" if none."""
     selected: str = found["metadata"].get("annotations", {}).get(SELECTED_NODE, "")
     return selected
 
 
 @asynccontextmanager
 async def claims_site(operator: Admin, namespace: str, scheduler: SchedulerProcess) -> AsyncIterator[Site]:
-    """Nodes a and b, and the two classes."""
+    """Create nodes a and b, and the two classes."""
     async with gpu_site(operator, namespace, scheduler) as of:
         site = Site(of)
         await of.nodes(a=[16], b=[16])

@@ -1,8 +1,8 @@
-"""A cluster on which the documents' commands are typed: both programs run there as pods of the installed manifests.
+"""A cluster for running the documents' commands: both programs run there as pods of the installed manifests.
 
-What differs from an installation is in `e2e/deploy/image/installed_node.py`, and the image, which takes minutes to
-build: the pods have busybox, into which this machine's Python and this checkout are mounted. The web page is on, with
-its rights, as docs/page.md has that done first.
+It differs from an installation as described in `e2e/deploy/image/installed_node.py`, and in the image, which takes
+minutes to build: the pods have busybox, with this machine's Python and this checkout mounted. The web page is on, with
+its rights, because docs/page.md starts with that.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ NODE: Final = "n1"
 CARDS_MIB: Final = (16_384, 16_384, 81_920)
 BIN: Final = "/opt/gpushare/bin"
 _PROGRAMS: Final = {"gpushare-scheduler": "scheduler.main", "gpushare-device-plugin": "deviceplugin.main"}
-# A folder that is not there would be made on the machine.
+# A missing folder would be created on the machine.
 _OF_THE_MACHINE: Final = tuple(path for path in ("/usr", "/lib", "/lib64") if Path(path).is_dir())
-# Elected, for who asks the Lease; nobody was there before, so that its first wait may be short.
+# Elected, for users who read the Lease; no leader existed before, so the first wait may be short.
 _NO_PREDECESSOR: Final[Json] = {
     "bindTimeout": "0s",
     "leaderElection": {"leaseDuration": "8s", "renewDeadline": "3s", "retryPeriod": "1s"},
@@ -44,10 +44,10 @@ _PAGE: Final = ROOT / "deploy" / "optional" / "page.yaml"
 
 @dataclass(frozen=True, slots=True)
 class DocumentsSite:
-    """Whose shell it is, and what is where.
+    """The shell user and the locations of the installation.
 
-    home: with `.kube/config`. path: the folders of programs. ports: where the scheduler listens, by the port that the
-    documents have for it. scheduler, plugin: names of the two pods.
+    home: contains `.kube/config`. path: the folders of programs. ports: the scheduler's actual port by the port in the
+    documents. scheduler, plugin: names of the two pods.
     """
 
     home: Path
@@ -57,7 +57,7 @@ class DocumentsSite:
     plugin: str
 
     def run(self, *command: str, given: str = "") -> str:
-        """What a command says on standard output. given: its standard input. Raises CalledProcessError."""
+        """Run a command and return its standard output. given: its standard input. Raises CalledProcessError."""
         environment = {"PATH": self.path, "HOME": str(self.home)}
         done = subprocess.run(
             command, cwd=ROOT, env=environment, input=given, capture_output=True, text=True, check=False
@@ -70,7 +70,7 @@ class DocumentsSite:
 
 @contextmanager
 def documents_site(folder: Path) -> Iterator[DocumentsSite]:
-    """The cluster while the context lasts, with the pods of `docs/examples` on it: first-pod runs, too-big waits."""
+    """The cluster while the context lasts, with the pods of `docs/examples`: first-pod runs, too-big waits."""
     plane = ControlPlane(controller_manager=True, scheduler={}, kubelets=(NODE,))
     node = LocalNode(plane, NODE)
     with plane, node:
@@ -107,7 +107,7 @@ def _waits(pod: Json) -> bool:
 
 
 def _configured(document: Json, port: int) -> Json:
-    """The scheduler's configuration without a first wait, and with the page switched on, at a port that nobody has."""
+    """Return the scheduler's configuration without a first wait, and with the page switched on, at a free port."""
     if document["kind"] == "ConfigMap" and "scheduler.yaml" in document["data"]:
         read = yaml.safe_load(document["data"]["scheduler.yaml"])
         read |= _NO_PREDECESSOR | {"page": {"enabled": True, "listen": f"127.0.0.1:{port}"}}
@@ -116,7 +116,7 @@ def _configured(document: Json, port: int) -> Json:
 
 
 def _with_programs(document: Json, folder: Path) -> Json:
-    """A workload whose pods find our programs where the image has them."""
+    """Return a workload whose pods find our programs at their paths in the image."""
     if document["kind"] not in {"Deployment", "DaemonSet"}:
         return document
     pod = document["spec"]["template"]["spec"]
@@ -132,14 +132,14 @@ def _with_programs(document: Json, folder: Path) -> Json:
 
 
 def _python() -> list[str]:
-    """Folders of this Python, of its packages and of this checkout, without those that lie in another."""
+    """Return the folders of this Python, its packages and this checkout, without nested ones."""
     found = sorted({sys.base_prefix, sys.prefix, str(ROOT)})
     within = [*_OF_THE_MACHINE, *found]
     return [path for path in found if not any(path != one and Path(path).is_relative_to(one) for one in within)]
 
 
 def _wrappers(folder: Path) -> Path:
-    """A folder with our programs, for whoever they run as."""
+    """Return a folder with our programs, for every user."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
     programs.chmod(0o755)
@@ -151,14 +151,14 @@ def _wrappers(folder: Path) -> Path:
 
 
 def _home(node: LocalNode, folder: Path) -> Path:
-    """HOME of whoever types, with the kubeconfig where kubectl looks for it."""
+    """Return the user's HOME, with the kubeconfig where kubectl looks for it."""
     (folder / ".kube").mkdir()
     (folder / ".kube" / "config").symlink_to(node.cluster.kubeconfig_path())
     return folder
 
 
 def path_of(folder: Path) -> str:
-    """kubectl, its plugins and our programs in one folder, and what every shell has."""
+    """Return a PATH with kubectl, its plugins and our programs in one folder, and the folders of every shell."""
     linked = folder / "bin"
     linked.mkdir()
     found = [path for name in ("kubectl-*", "gpushare-*") for path in Path(sys.executable).parent.glob(name)]

@@ -1,7 +1,7 @@
 """A few GPU nodes and pods of one test, on a real API server that our scheduler serves.
 
-Whatever a test makes is gone, and the scheduler has seen it go, before the next test begins: so what a message counts
-is what that test made.
+Everything that a test creates is removed, and the scheduler has seen the removal, before the next test begins. So the
+counts in a message cover only that test's objects.
 """
 
 import asyncio
@@ -21,7 +21,10 @@ _AT_ONCE: Final = {"gracePeriodSeconds": 0}
 
 
 def gpu_node(name: str, cards: Sequence[int], *, cards_of: str = "", **annotations: str) -> Json:
-    """A node of 64 cores whose cards have so many units of one GiB. cards_of: what they are named after, else it."""
+    """Return a node of 64 cores with cards of these sizes in units of one GiB.
+
+    cards_of: name prefix of the cards' UUIDs; "" for the node's name.
+    """
     announced = [
         {"index": index, "uuid": card(cards_of or name, index), "model": "M", "memoryMiB": units * 1024, "units": units}
         | {"health": "healthy"}
@@ -37,41 +40,41 @@ def gpu_node(name: str, cards: Sequence[int], *, cards_of: str = "", **annotatio
 
 
 def card(node: str, index: int) -> str:
-    """UUID of a card of `gpu_node`."""
+    """Return the UUID of a card of `gpu_node`."""
     return f"GPU-{node}-{index}"
 
 
 def gpu_pod(name: str, gpu_mem: int, *, annotations: Mapping[str, str] | None = None, **spec: object) -> Json:
-    """A pod of one container that asks so many units. spec: more fields of its spec."""
+    """Return a pod of one container that requests this many units. spec: more fields of its spec."""
     container = {"name": "c", "image": "none", "resources": {"limits": {names.GPU_MEM: str(gpu_mem)}}}
     own = {"schedulerName": names.SCHEDULER_NAME, "containers": [container]}
     return {"metadata": {"name": name, "annotations": dict(annotations or {})}, "spec": own | spec}
 
 
 def condition(pod: Json, kind: str = "PodScheduled") -> Json:
-    """The pod's condition of that type; {} when it has none."""
+    """Return the pod's condition of that type; {} if it has none."""
     conditions: list[Json] = pod["status"].get("conditions", [])
     return next((c for c in conditions if c["type"] == kind), {})
 
 
 def cards_of(pod: Json) -> dict[str, str]:
-    """UUID by index of the cards that the binding names; {} for a pod that is not bound."""
+    """Return UUID by index of the cards that the binding names; {} for an unbound pod."""
     cards: dict[str, str] = json.loads(pod["metadata"].get("annotations", {}).get(names.CARDS, "{}"))
     return cards
 
 
 def is_bound(pod: Json) -> bool:
-    """Whether the pod has a node."""
+    """Return whether the pod has a node."""
     return bool(pod["spec"].get("nodeName"))
 
 
 def is_unschedulable(pod: Json) -> bool:
-    """Whether the scheduler has said that it fits nowhere."""
+    """Return whether the scheduler has reported the pod as unschedulable."""
     return condition(pod).get("reason") == "Unschedulable"
 
 
 class GpuSite:
-    """Nodes and pods of one test; made by `gpu_site`."""
+    """Nodes and pods of one test; created by `gpu_site`."""
 
     def __init__(self, admin: Admin, namespace: str, scheduler: SchedulerProcess) -> None:
         self.admin = admin
@@ -81,22 +84,22 @@ class GpuSite:
 
     @property
     def pods_path(self) -> str:
-        """Where its pods are."""
+        """Path of its pods."""
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     async def nodes(self, **cards: Sequence[int]) -> None:
-        """Make nodes, `nodes(a=[16, 16], b=[80])`, and return when the scheduler knows them."""
+        """Create nodes, `nodes(a=[16, 16], b=[80])`, and return once the scheduler knows them."""
         await self.add_nodes(*(gpu_node(name, units) for name, units in cards.items()))
 
     async def add_nodes(self, *manifests: Json) -> None:
-        """Make these nodes, and return when the scheduler knows them."""
+        """Create these nodes, and return once the scheduler knows them."""
         for manifest in manifests:
             self._nodes.append(manifest["metadata"]["name"])
             await self.admin.create(NODES, manifest)
         await self._until(lambda known: known == set(self._nodes), "nodes known")
 
     async def annotate_node(self, name: str, **annotations: str | None) -> None:
-        """Set annotations, None removes one; `gpushare_cordon` is written for `gpushare/cordon`."""
+        """Set annotations, None removes one; write `gpushare_cordon` for `gpushare/cordon`."""
         keys = {key.replace("_", "/"): value for key, value in annotations.items()}
         done(await self.admin.patch(f"{NODES}/{name}", {"metadata": {"annotations": keys}}))
 
@@ -105,11 +108,11 @@ class GpuSite:
         return await self.admin.create(self.pods_path, gpu_pod(name, gpu_mem, **options))
 
     async def delete_pod(self, name: str) -> None:
-        """Delete a pod without grace: there is no kubelet."""
+        """Delete a pod without a grace period, because there is no kubelet."""
         done(await self.admin.delete(f"{self.pods_path}/{name}", _AT_ONCE))
 
     async def read(self, name: str) -> Json:
-        """The pod as it is now."""
+        """Return the pod's current state."""
         return done(await self.admin.get(f"{self.pods_path}/{name}")).body
 
     async def seen(self, name: str, wanted: Callable[[Json], bool], *, within_s: float = _SOON_S) -> Json:
@@ -122,18 +125,18 @@ class GpuSite:
         return await self.seen(name, is_bound)
 
     async def unschedulable(self, name: str) -> str:
-        """Wait for the scheduler to say why the pod fits nowhere; returns the message."""
+        """Wait for the scheduler to report the pod as unschedulable; return the message."""
         message: str = condition(await self.seen(name, is_unschedulable))["message"]
         return message
 
     async def event(self, pod: str, reason: str) -> Json:
-        """Wait for the pod's event of that reason."""
+        """Wait for the pod's event with that reason."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
         query = {"fieldSelector": f"reason={reason}"}
         return await seen(self.admin, path, lambda event: event["regarding"]["name"] == pod, query, within_s=_SOON_S)
 
     async def clear(self) -> None:
-        """Remove all of it; returns when the scheduler has seen that."""
+        """Remove everything; return once the scheduler has seen that."""
         await self.admin.delete(self.pods_path, _AT_ONCE)
         for name in self._nodes:
             await self.admin.delete(f"{NODES}/{name}")
@@ -156,7 +159,7 @@ class GpuSite:
 
 @asynccontextmanager
 async def gpu_site(admin: Admin, namespace: str, scheduler: SchedulerProcess) -> AsyncIterator[GpuSite]:
-    """A site that is cleared at the end."""
+    """Yield a site that is cleared at the end."""
     site = GpuSite(admin, namespace, scheduler)
     try:
         yield site

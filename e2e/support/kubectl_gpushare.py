@@ -11,7 +11,7 @@ from e2e.programs.scheduler_process import environment
 def kubectl_gpushare(
     cluster: provider.Target, folder: Path, *arguments: str, kubeconfig: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """One command, to its end. kubeconfig: None for that of the user who runs the tests."""
+    """Run one command to its end. kubeconfig: None for that of the user who runs the tests."""
     command = [sys.executable, "-m", "scheduler.tools.kubectl.main", *arguments]
     line = [*command, "--kubeconfig", str(kubeconfig or cluster.kubeconfig_path())]
     return subprocess.run(line, env=environment(folder), capture_output=True, text=True, timeout=60, check=False)

@@ -1,7 +1,7 @@
-"""What the pods of two schedulers take of small nodes, counted from the API server's own objects.
+"""Resources that the pods of two schedulers take on small nodes, counted from the API server's own objects.
 
-There is no kubelet: the last write of a bound pod is its binding, so its resource version says which came first, and
-its condition PodScheduled when.
+There is no kubelet: the last write to a bound pod is its binding, so its resource version gives the order, and its
+condition PodScheduled gives the time.
 """
 
 import json
@@ -27,7 +27,7 @@ _RESOURCES: Final = {"Insufficient cpu": "cpu", "Insufficient memory": "memory",
 
 
 def small_node(name: str) -> Json:
-    """A node that has `HOLDS` and `CARDS`."""
+    """Return a node that has `HOLDS` and `CARDS`."""
     made = gpu_node(name, CARDS)
     has = {"cpu": f"{HOLDS['cpu']}m", "memory": str(HOLDS["memory"]), "pods": str(HOLDS["pods"])}
     for kind in ("capacity", "allocatable"):
@@ -36,7 +36,7 @@ def small_node(name: str) -> Json:
 
 
 def small_pod(name: str, scheduler: str, number: int) -> Json:
-    """One of several sizes. Ours ask for GPU memory, too."""
+    """Return a pod of one of several sizes. Ours also request GPU memory."""
     theirs = scheduler != names.SCHEDULER_NAME
     requests = {"cpu": f"{(250 if theirs else 100) + number % 5 * 100}m", "memory": f"{256 * (1 + number % 4)}Mi"}
     limits = {} if theirs else {names.GPU_MEM: str(1 + number % 4)}
@@ -45,7 +45,7 @@ def small_pod(name: str, scheduler: str, number: int) -> Json:
 
 
 class Accounts:
-    """The pods of one moment that count: those that have not failed. waiting: without a node."""
+    """Pods that count at one moment: those that have not failed. waiting: without a node."""
 
     def __init__(self, nodes: Sequence[str], pods: Iterable[Json]) -> None:
         live = [pod for pod in pods if pod["status"]["phase"] != "Failed"]
@@ -57,13 +57,13 @@ class Accounts:
                 self.bound[node].append(pod)
 
     def excess(self, node: str, schedulers: Iterable[str]) -> Amounts:
-        """What the pods of these schedulers take that the node does not have."""
+        """Return how far the pods of these schedulers exceed the node."""
         own = set(schedulers)
         taken = _sum(pod for pod in self.bound[node] if pod["spec"]["schedulerName"] in own)
         return taken - HOLDS
 
     def refused(self, node: str) -> list[Json]:
-        """The pods that a kubelet there refuses: each that does not fit beside those before it."""
+        """Return the pods that the node's kubelet rejects: each that does not fit next to earlier ones."""
         taken, found = Counter[str](), []
         for pod in self.bound[node]:
             if fits(pod, taken):
@@ -73,17 +73,17 @@ class Accounts:
         return found
 
     def behind_s(self, node: str) -> float:
-        """How long, at least, one of the schedulers had not seen what the other one had bound there; 0: not at all."""
+        """Return a lower bound of how long one scheduler missed the other's binding there; 0: not at all."""
         return max([0.0, *(self._behind_s(node, place) for place in range(len(self.bound[node])))])
 
     def over_committed_cards(self) -> list[str]:
-        """Each that has less than nothing left."""
+        """Return the cards with a negative remainder."""
         return [
             f"{node}/{index}" for node in self.nodes for index, left in enumerate(self.free_units(node)) if left < 0
         ]
 
     def free_units(self, node: str) -> list[int]:
-        """By card."""
+        """Return the free units by card."""
         free = list(CARDS)
         for pod in self.bound[node]:
             shares = json.loads(pod["metadata"].get("annotations", {}).get(names.ALLOCATION, "{}"))
@@ -92,15 +92,15 @@ class Accounts:
         return free
 
     def could_run(self) -> list[str]:
-        """Each pod without a node for which one has room."""
+        """Return each pod without a node that would fit on one."""
         return [
             pod["metadata"]["name"] for pod in self.waiting if any(self._has_room(name, pod) for name in self.nodes)
         ]
 
     def untrue(self, pod: Json) -> str:
-        """What the message of a waiting pod says that is not so; "" if all is so.
+        """Return the false claims in a waiting pod's message; "" if all are true.
 
-        Holds while nothing has become free since: what was short of something still is.
+        Valid while nothing has become free since: a resource that was short still is.
         """
         message: str = condition(pod).get("message", "")
         if not message.startswith(f"0/{len(self.nodes)} nodes are available: "):
@@ -119,7 +119,7 @@ class Accounts:
 
     @cached_property
     def _left(self) -> dict[str, tuple[Amounts, int]]:
-        """By node: what is taken, and the units that are free on its emptiest card."""
+        """Return, by node, the amounts taken and the free units on its emptiest card."""
         return {node: (_sum(self.bound[node]), max(self.free_units(node))) for node in self.nodes}
 
     def _behind_s(self, node: str, place: int) -> float:
@@ -134,14 +134,14 @@ class Accounts:
 
 
 def asked(pod: Json) -> Amounts:
-    """What the pod takes of its node."""
+    """Return the amounts that the pod takes on its node."""
     (container,) = pod["spec"]["containers"]
     requests = container["resources"]["requests"]
     return Counter(cpu=milli(requests["cpu"]), memory=whole(requests["memory"]), pods=1)
 
 
 def fits(pod: Json, taken: Amounts) -> bool:
-    """Whether it fits on a node of which so much is taken."""
+    """Return whether the pod fits on a node with this much taken."""
     return not (taken + asked(pod)) - HOLDS
 
 

@@ -1,4 +1,4 @@
-"""Nodes with NVIDIA cards (`nvidia_hardware`), ways of bringing cards into containers there, and CUDA's answers.
+"""Nodes with NVIDIA cards (`nvidia_hardware`), ways of injecting cards into containers there, and CUDA's answers.
 
 Every pod of a cell runs `cuda-check`: it has to answer `cuInit 0`, and find the cards that the scheduler chose.
 """
@@ -29,7 +29,7 @@ from e2e.support.shared_node import GIB, all_settled, installed, lives, settled,
 from tests.support.nvidia.libraries import CUDA_CHECK, compile_cuda_check
 from tests.support.nvidia.world import DEVICES
 
-UNITS: Final = (81920 - 640) // GIB  # of a card of `world.card`
+UNITS: Final = (81920 - 640) // GIB  # from a card of `world.card`
 _SETTLED_WITHIN_S: Final = 120.0
 _IMAGE: Final = "local.test/cuda:1"
 _LOOK: Final = "cuda-check; echo END $?."
@@ -41,14 +41,14 @@ _KEPT: Final = Path("/etc/cdi/nvidia.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Way of bringing cards into containers; fields as of `NvidiaHardware`."""
+    """A way of injecting cards into containers; fields as in `NvidiaHardware`."""
 
     specs: Mapping[Path, Sequence[str]]
     runtime: Runtime = "none"
 
     @property
     def mode(self) -> str:
-        """The mode that our plugin has to find."""
+        """The mode that our plugin has to choose."""
         return "cdi" if self.specs else "environment"
 
 
@@ -74,7 +74,7 @@ class NvidiaNode:
     way: str
 
     def pod(self, name: str, units: int, *, cards: int = 1) -> Json:
-        """A pod for this node that runs cuda-check, and waits. units: of all its cards together."""
+        """Create a pod for this node that runs cuda-check and then waits. units: of all its cards together."""
         folder = {"name": "world", "hostPath": {"path": str(WORLD.parent), "type": "Directory"}}
         container = {
             "name": "c",
@@ -91,17 +91,17 @@ class NvidiaNode:
         return shared_pod(name, [container], metadata=labels, **spec)
 
     async def reboot(self) -> None:
-        """Reboot the node, and start the plugin as its kubelet would; returns when that is ready."""
+        """Reboot the node, and start the plugin as its kubelet would; return once the plugin is ready."""
         self.node.reboot()
         self.plugin.start()
         await self.plugin.ready()
 
     async def settled(self, created: Sequence[str]) -> list[Json]:
-        """Wait until each of these pods runs or has failed; as they are then. Raises NotSeen."""
+        """Wait until each of these pods runs or has failed; return their state then. Raises NotSeen."""
         return await all_settled(self.admin, created)
 
     async def settled_anew(self, before: Sequence[Json]) -> list[Json]:
-        """Wait for it again, of pods whose containers have ended since. Raises NotSeen."""
+        """Wait again for pods whose containers have ended since. Raises NotSeen."""
         return list(await asyncio.gather(*map(self._settled_anew, before)))
 
     async def _settled_anew(self, before: Json) -> Json:
@@ -112,14 +112,14 @@ class NvidiaNode:
         return await seen(self.admin, PODS, has, query, within_s=_SETTLED_WITHIN_S)
 
     def wrong(self, found: Json) -> list[str]:
-        """Answers of CUDA in the pod's container that are wrong, or that it does not run; [] where all is right."""
+        """Return wrong answers of CUDA in the pod's container, or that it does not run; [] if all is right."""
         name = found["metadata"]["name"]
         if found["status"]["phase"] != "Running":
             return [f"{name} is {found['status']['phase']}: {found['status'].get('message', '')}"]
         return misled(found, written_by(self.node.container(found), _END)[0])
 
     def every_life(self, found: Json) -> dict[str, str]:
-        """Output until END of each life of the pod's container that the kubelet has kept, by the name of its log."""
+        """Return the output until END of each kept life of the pod's container, by the name of its log."""
         try:
             lives = self.node.container(found).lives()
         except NoSuchContainer:
@@ -128,7 +128,7 @@ class NvidiaNode:
 
 
 def misled(found: Json, written: str) -> list[str]:
-    """Wrong answers of CUDA in a container of the pod; [] where all is right. written: its output until END."""
+    """Return wrong answers of CUDA in a container of the pod; [] if all is right. written: its output until END."""
     chosen = sorted(json.loads(found["metadata"]["annotations"][names.CARDS]).values())
     result, *devices = written.splitlines()[:-1]
     cards = sorted(line.split()[-1] for line in devices)
@@ -146,7 +146,7 @@ class NvidiaSite:
 
     @asynccontextmanager
     async def node(self, way: str, driver: str, cards: int) -> AsyncIterator[NvidiaNode]:
-        """A node of its own, with our plugin on it; returns when that is ready. way: of WAYS. driver: of DRIVERS."""
+        """Yield a separate node with our plugin, once that is ready. way: of WAYS. driver: of DRIVERS."""
         chosen = WAYS[way]
         hardware = NvidiaHardware(self.folder / "driver", cards, DRIVERS[driver], chosen.runtime, chosen.specs)
         with LocalNode(self.cluster, f"nvidia-{next(_NUMBERS)}", hardware=hardware) as node:
@@ -159,7 +159,7 @@ class NvidiaSite:
 
 @contextmanager
 def nvidia_site() -> Iterator[NvidiaSite]:
-    """Start the cluster; returns when the scheduler is ready."""
+    """Start the cluster; yield once the scheduler is ready."""
     with (
         tempfile.TemporaryDirectory(prefix="gpushare-e2e-") as scratch,
         ControlPlane(controller_manager=True) as cluster,
@@ -175,9 +175,9 @@ def nvidia_site() -> Iterator[NvidiaSite]:
 def _plugin(node: LocalNode, of_plugin: str, hardware: NvidiaHardware) -> DevicePluginProcess:
     settings: Json = {"simulate": "", "simulateControl": "", "readingInterval": "1s", "hostDev": "/dev"}
     settings["cdiSpecDirs"] = ["/etc/cdi", "/var/run/cdi"]
-    # No program of NVIDIA's toolkit is in the plugin's image.
+    # The plugin's image has no program of NVIDIA's toolkit.
     settings["nvidiaCtk"] = "absent-nvidia-ctk"
-    # NVIDIA's runtime would bring both into the plugin's container, to their usual places.
+    # NVIDIA's runtime would mount both into the plugin's container, at their usual paths.
     libraries, devices = {"LD_LIBRARY_PATH": str(hardware.libraries)}, {DEVICES: str(hardware.root / "dev")}
     variables = {} if hardware.root == AT_ROOT else libraries | devices
     return DevicePluginProcess(node, of_plugin, (), variables=variables, **settings)
@@ -191,7 +191,7 @@ async def _prepare(cluster: ControlPlane, scheduler: SchedulerProcess) -> None:
 
 
 def _write_image(folder: Path) -> None:
-    """A shell, cuda-check, and what it needs of a C library."""
+    """Write an image with a shell, cuda-check, and the files that it needs from a C library."""
     check, shell = compile_cuda_check(folder), images.busybox(programs()["busybox"])
     files = images.shared_objects(check) | {f"bin/{CUDA_CHECK}": check}
     images.archive([images.Image(_IMAGE, shell.program, shell.links, files)], folder / "image.tar")

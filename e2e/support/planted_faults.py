@@ -1,4 +1,4 @@
-"""Faults of a node with NVIDIA cards, planted on one of ours: each a context that undoes it.
+"""Faults of a node with NVIDIA cards, planted on a test node: each is a context that undoes it.
 
 The node has the CDI spec `SPEC`, as the toolkit's service writes it, and its driver at /.
 """
@@ -28,7 +28,7 @@ _UVM: Final = ("nvidia-uvm", "nvidia-uvm-tools")
 
 
 def world_says(*lines: str) -> Plant:
-    """Stand-ins answer by these lines too."""
+    """Make the stand-ins answer by these lines too."""
 
     def plant(on: NvidiaNode) -> Planted:
         return on.hardware.world(on.node).planted(*lines)
@@ -37,7 +37,7 @@ def world_says(*lines: str) -> Plant:
 
 
 def spec_edited(edit: Callable[[str], str]) -> Plant:
-    """The spec with another text."""
+    """Replace the spec's text."""
 
     @contextmanager
     def plant(on: NvidiaNode) -> Iterator[None]:
@@ -56,7 +56,7 @@ def spec_edited(edit: Callable[[str], str]) -> Plant:
 
 
 def spec_generated(*options: str, without: tuple[str, ...] = ()) -> Plant:
-    """The spec that the toolkit writes with these options while device nodes are missing."""
+    """Generate the spec with these options of the toolkit while device nodes are missing."""
 
     @contextmanager
     def plant(on: NvidiaNode) -> Iterator[None]:
@@ -71,17 +71,17 @@ def spec_generated(*options: str, without: tuple[str, ...] = ()) -> Plant:
 
 
 def management_without_uvm(on: NvidiaNode) -> Planted:
-    """A management spec that was written before nvidia-uvm was loaded."""
+    """Plant a management spec that was written before nvidia-uvm was loaded."""
     return spec_generated(*WAYS["management"].specs[KEPT], without=_UVM)(on)
 
 
 def spec_without_uvm(on: NvidiaNode) -> Planted:
-    """A spec by UUID that was written before nvidia-uvm was loaded."""
+    """Plant a spec by UUID that was written before nvidia-uvm was loaded."""
     return spec_generated(*BY_UUID, without=_UVM)(on)
 
 
 def nodes_gone(*names: str) -> Plant:
-    """Device nodes are missing."""
+    """Remove device nodes."""
 
     @contextmanager
     def plant(on: NvidiaNode) -> Iterator[None]:
@@ -98,7 +98,7 @@ def nodes_gone(*names: str) -> Plant:
 
 @contextmanager
 def uvm_of_an_earlier_boot(on: NvidiaNode) -> Iterator[None]:
-    """nvidia-uvm has the major of before."""
+    """Give nvidia-uvm the major of an earlier boot."""
     names, folder = _UVM, within(on, Path("/dev"))
     try:
         for name in names:
@@ -113,7 +113,7 @@ def uvm_of_an_earlier_boot(on: NvidiaNode) -> Iterator[None]:
 
 @contextmanager
 def worse_spec_of_higher_priority(on: NvidiaNode) -> Iterator[None]:
-    """A spec of an earlier driver beside a good one."""
+    """Add a spec of an earlier driver next to a good one."""
     on.hardware.generate(on.node, KEPT, BY_UUID)
     try:
         with spec_edited(of_an_earlier_driver)(on):
@@ -124,7 +124,7 @@ def worse_spec_of_higher_priority(on: NvidiaNode) -> Iterator[None]:
 
 @contextmanager
 def no_spec(on: NvidiaNode) -> Iterator[None]:
-    """The spec comes late."""
+    """Delay the spec."""
     within(on, SPEC).unlink()
     try:
         yield
@@ -133,7 +133,7 @@ def no_spec(on: NvidiaNode) -> Iterator[None]:
 
 
 def library_as(name: str, text: str | None) -> Plant:
-    """The driver's library has this content; None: it is missing."""
+    """Give the driver's library this content; None: remove it."""
 
     @contextmanager
     def plant(on: NvidiaNode) -> Iterator[None]:
@@ -152,7 +152,7 @@ def library_as(name: str, text: str | None) -> Plant:
 
 @contextmanager
 def spec_without_the_last_card(on: NvidiaNode) -> Iterator[None]:
-    """The spec was written before there was this card."""
+    """Use a spec that was written before the last card existed."""
     world = on.hardware.world(on.node)
     last = world.cards.pop()
     world.write()
@@ -168,7 +168,7 @@ def spec_without_the_last_card(on: NvidiaNode) -> Iterator[None]:
 
 @contextmanager
 def driver_updated(on: NvidiaNode) -> Iterator[None]:
-    """The driver has another version than at the plugin's start."""
+    """Change the driver's version from that at the plugin's start."""
     world = on.hardware.world(on.node)
     world.driver = EARLIER
     world.write()
@@ -180,12 +180,12 @@ def driver_updated(on: NvidiaNode) -> Iterator[None]:
 
 
 def of_an_earlier_driver(spec: str) -> str:
-    """The spec as the toolkit wrote it before an update of the driver."""
+    """Return the spec as the toolkit wrote it before an update of the driver."""
     return spec.replace(DRIVER, EARLIER)
 
 
 def within(on: NvidiaNode, path: Path) -> Path:
-    """The path of the node as it is seen from outside."""
+    """Return the path of the node as seen from outside."""
     return on.node.root / path.relative_to("/")
 
 
@@ -198,7 +198,7 @@ def _make(on: NvidiaNode, name: str, uvm_major: int) -> None:
 
 
 def toolkit_ignores_variables(on: NvidiaNode) -> None:
-    """The toolkit takes requests of unprivileged containers by mounts alone, the plugin's among them; for good."""
+    """Make the toolkit accept requests of unprivileged containers, the plugin's included, only by mounts; permanent."""
     configuration = within(on, CONFIG)
     configuration.write_text(_IGNORES + configuration.read_text(encoding="utf-8"), encoding="utf-8")
     asked = "/run/nvidia-container-devices/all"

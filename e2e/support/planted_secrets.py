@@ -1,7 +1,7 @@
-"""Secrets in the places where people keep them, each recognisable, and the search for them in what a program says.
+"""Recognizable secrets in the places where people keep them, and the search for them in a program's output.
 
-Each place has a text of its own, so that a hit names it. It is looked for as it is, and in base64 wherever it may stand
-in a longer text.
+Each place has a different text, so that a hit identifies it. The search covers the plain text and its base64 form at
+any offset in a longer text.
 """
 
 import base64
@@ -16,12 +16,12 @@ _AROUND: Final = 60
 
 
 def secret(place: str) -> str:
-    """A secret that tells where it was planted. place: letters only."""
+    """Return a secret that names the place where it was planted. place: letters only."""
     return f"{PLANTED}{place}"
 
 
 def in_pod(manifest: Json) -> Json:
-    """The pod with secrets in environment, command, arguments, annotations of others, and a Secret volume."""
+    """Return the pod with secrets in environment, command, arguments, foreign annotations, and a Secret volume."""
     applied = json.dumps({"data": {"password": secret("applied")}})
     annotations = {
         "kubectl.kubernetes.io/last-applied-configuration": applied,
@@ -42,17 +42,17 @@ def in_pod(manifest: Json) -> Json:
 
 
 def the_secret() -> Json:
-    """What `in_pod` refers to."""
+    """Return the Secret that `in_pod` refers to."""
     return {"metadata": {"name": "key"}, "stringData": {"key": secret("secret")}}
 
 
 def in_node() -> dict[str, str]:
-    """Annotations of others."""
+    """Return foreign annotations with secrets."""
     return {"example.com/bmc-password": secret("node")}
 
 
 def hits(said: Mapping[str, str], also: Mapping[str, str]) -> list[str]:
-    """Where something was told, a line each with what stands around it. also: other secrets, and what they are."""
+    """Return the leaks found, one line each with the surrounding text. also: other secrets -> description."""
     looked_for = {PLANTED: "planted", **also}
     forms = {form: what for text, what in looked_for.items() for form in (text, *_in_base64(text))}
     return [
@@ -64,7 +64,7 @@ def hits(said: Mapping[str, str], also: Mapping[str, str]) -> list[str]:
 
 
 def _in_base64(text: str) -> Iterator[str]:
-    """The three ways in which it stands in something longer, without the characters that depend on what is around."""
+    """Yield the three base64 forms of the text within a longer one, without characters that depend on the rest."""
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + text.encode()).decode()
         first, last = -(-before * 8 // 6), (before + len(text.encode())) * 8 // 6

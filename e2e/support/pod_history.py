@@ -1,4 +1,4 @@
-"""Everything that happens to the pods of one namespace, kept from a watch, and what must hold of it in the end."""
+"""Records everything that happens to the pods of one namespace, from a watch, and checks it at the end."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _Pod(msgspec.Struct):
-    """Also what a watch sends that is no pod: bookmarks and errors."""
+    """Watch objects; includes bookmarks and errors, which are not pods."""
 
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
@@ -39,10 +39,10 @@ class _Event(msgspec.Struct):
 
 
 class PodHistory:
-    """Follows a collection of pods while `follow` runs; what was seen is kept by the pod's uid.
+    """Follows a collection of pods while `follow` runs; observations are kept by the pod's UID.
 
-    nodes: every node that it was ever seen on. allocations: every Allocation seen while it had a node.
-    bound_at_s: `time.monotonic()` when it was first seen with a node. deleted: uids that were seen to go.
+    nodes: every node that it was ever seen on. allocations: every Allocation seen while it had a node. bound_at_s:
+    `time.monotonic()` when it was first seen with a node. deleted: UIDs of pods seen to be deleted.
     """
 
     def __init__(self, admin: Admin, path: str) -> None:
@@ -55,7 +55,7 @@ class PodHistory:
         self._changed = asyncio.Condition()
 
     async def follow(self) -> None:
-        """Watch; begin again with what there is when a watch ends, or the server is away."""
+        """Watch; restart from the current state when a watch ends or the server is unavailable."""
         decoder = msgspec.json.Decoder(_Event)
         while True:
             try:
@@ -65,14 +65,14 @@ class PodHistory:
                 await asyncio.sleep(_AGAIN_AFTER_S)
 
     async def until(self, holds: Callable[[], bool], *, within_s: float) -> None:
-        """Return as soon as it holds. Raises TimeoutError."""
+        """Return as soon as `holds()` is true. Raises TimeoutError."""
         async with asyncio.timeout(within_s), self._changed:
             await self._changed.wait_for(holds)
 
     def faults(self, pods: Iterable[Json]) -> list[str]:
-        """Say which of the pods were not bound to one node, once, with one complete allocation; [] is well.
+        """Return a line for each pod that was not bound once, to one node, with one complete allocation; [] if none.
 
-        pods: as the API server has them in the end.
+        pods: their final state on the API server.
         """
         found = [f"{uid} was deleted" for uid in self.deleted]
         for pod in pods:

@@ -1,9 +1,9 @@
-"""The admission policies of `deploy` on a real API server, and the accounts that they tell apart.
+"""The admission policies of `deploy` on a real API server, and the accounts that they distinguish.
 
-    absent --in_force--> observed to refuse --removed--> observed not to
+    absent --in_force--> observed to deny --removed--> observed not to
 
-The API server takes a policy into use, and out of it, a little after it has been written: both are seen, by a write
-that is not kept, before a test relies on it.
+The API server activates and deactivates a policy a little after the write. Before a test relies on either, a dry-run
+write confirms it.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from e2e.control_plane.admin import Access, Admin, ApiResponse, Json, Unexpected
 from e2e.programs import manifests
 from e2e.programs.manifests import PLUGIN, SCHEDULER
 
-# The original's accounts, of the same namespace. Source: gpushare-schd-extender.yaml of gpushare-scheduler-extender,
-# device-plugin-rbac.yaml of gpushare-device-plugin.
+# The legacy components' accounts, in the same namespace. Source: gpushare-schd-extender.yaml of
+# gpushare-scheduler-extender, device-plugin-rbac.yaml of gpushare-device-plugin.
 OLD_EXTENDER: Final = "gpushare-schd-extender"
 OLD_PLUGIN: Final = "gpushare-device-plugin"
 
@@ -48,12 +48,12 @@ _WITHIN_S: Final = 15.0
 
 
 def policies() -> list[Json]:
-    """What an installation applies."""
+    """Return the policies that an installation applies."""
     return manifests.documents("admission-policies.yaml")
 
 
 def scheduler_name(*, migrating: bool = False) -> list[Json]:
-    """What an installation applies beside them, and an operator may leave out. migrating: as the file says to do."""
+    """Return the policy that an operator may leave out. migrating: edited as the file instructs."""
     text = (manifests.FOLDER / "scheduler-name-policy.yaml").read_text(encoding="utf-8")
     return list(
         yaml.safe_load_all(text.replace('// "default-scheduler"', '"default-scheduler"') if migrating else text)
@@ -61,18 +61,18 @@ def scheduler_name(*, migrating: bool = False) -> list[Json]:
 
 
 def migrating() -> list[Json]:
-    """The same after what the file says to do while migrating: the `//` before the original's accounts is taken off."""
+    """Return the policies after the file's migration step: the `//` before the legacy accounts is removed."""
     text = (manifests.FOLDER / "admission-policies.yaml").read_text(encoding="utf-8")
     return list(yaml.safe_load_all(_COMMENTED_OUT.sub(r"\1", text)))
 
 
 def optional(file: str) -> list[Json]:
-    """Every object of a file that is applied on demand."""
+    """Return every object of a file that is applied on demand."""
     return list(yaml.safe_load_all((_OPTIONAL / file).read_text(encoding="utf-8")))
 
 
 async def apply(admin: Admin, documents: Sequence[Json]) -> None:
-    """Create policies and their bindings, or change what is there, which is in force all the while.
+    """Create policies and their bindings, or change existing ones, which stay in force throughout.
 
     Raises UnexpectedAnswer.
     """
@@ -87,21 +87,21 @@ async def apply(admin: Admin, documents: Sequence[Json]) -> None:
 
 
 async def remove(admin: Admin, documents: Sequence[Json]) -> None:
-    """Delete policies and their bindings, where they are there."""
+    """Delete existing policies and their bindings."""
     for document in reversed(documents):
         await admin.delete(f"{_POLICIES[document['kind']]}/{document['metadata']['name']}")
 
 
 def refuses(answer: ApiResponse, policy: str) -> bool:
-    """Whether this policy, and not RBAC or anything else, has refused."""
+    """Return whether this policy, not RBAC or anything else, has denied the request."""
     refused = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request"
     return answer.status == HTTPStatus.FORBIDDEN and refused in answer.body.get("message", "")
 
 
 async def until(policy: str, write: Callable[[], Awaitable[ApiResponse]], *, refused: bool) -> float:
-    """Repeat a write, one that is not kept, until the policy refuses it, or no longer does.
+    """Repeat a dry-run write until the policy denies it, or no longer does.
 
-    Returns the seconds that it took; TimeoutError after 15 s.
+    Return the seconds that it took. Raises TimeoutError after 15 s.
     """
     began_s = time.monotonic()
     async with asyncio.timeout(_WITHIN_S):
@@ -119,7 +119,7 @@ def pod(
     scheduler: str = names.SCHEDULER_NAME,
     **metadata: object,
 ) -> Json:
-    """A pod that asks for one unit; nobody runs it."""
+    """Return a pod that requests one unit; it is never run."""
     asked = {names.GPU_MEM: str(units)} if units else {}
     resources = {"limits": {**asked, "cpu": "1"}, "requests": {"cpu": "1"}}
     spec: Json = {"containers": [{"name": "c", "image": "none", "resources": resources}]}
@@ -130,7 +130,7 @@ def pod(
 
 
 def node(name: str, *, cordon: str) -> Json:
-    """A node as the kubelet and the plugin have left it."""
+    """Return a node as the kubelet and the plugin leave it."""
     place = {"cpu": "8", "pods": "110", names.GPU_MEM: "16", names.GPU_COUNT: "1"}
     annotations = {
         names.INVENTORY: "{}",
@@ -145,10 +145,10 @@ def node(name: str, *, cordon: str) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class PolicySite:
-    """Two nodes, a pod on each with what the scheduler wrote, one that waits, and everybody who may try to write.
+    """Two nodes, a pod on each with the scheduler's annotations, one waiting pod, and a client of every account.
 
-    clients: by the name of an account, and by `somebody` (an administrator), `plugin` (with a token for its pod on
-    `{own}`), `plugin without a node` (a token for no pod).
+    clients: by account name, and by `somebody` (an administrator), `plugin` (with a token for its pod on `{own}`),
+    `plugin without a node` (a token for no pod).
     """
 
     namespace: str
@@ -156,7 +156,7 @@ class PolicySite:
     clients: dict[str, Admin]
 
     async def send(self, who: str, method: str, path: str, body: Json) -> ApiResponse:
-        """Have somebody write. path: with `{own}`, `{other}` for nodes and `{pods}` for the pods of this site."""
+        """Send a write as `who`. path: with `{own}`, `{other}` for nodes and `{pods}` for the pods of this site."""
         client, at = self.clients[who], self.filled(path)
         match method:
             case "POST":
@@ -167,22 +167,22 @@ class PolicySite:
         return await client.patch(at, self.filled_in(body))
 
     async def try_out(self, who: str, path: str, annotation: str) -> ApiResponse:
-        """Have somebody write an annotation that is judged and not kept."""
+        """Write an annotation as `who`, as a dry run."""
         body = {"metadata": {"annotations": {annotation: "tried-out"}}}
         return await self.clients[who].patch(f"{self.filled(path)}?dryRun=All", body)
 
     async def read(self, path: str) -> Json:
-        """An object as it is now."""
+        """Return the object's current state."""
         return (await self.clients["somebody"].get(self.filled(path))).body
 
     def filled(self, text: str) -> str:
-        """The text with the names of this site."""
+        """Return the text with the names of this site."""
         for name, value in self.places.items():
             text = text.replace(f"{{{name}}}", value)
         return text
 
     def filled_in(self, body: Json) -> Json:
-        """The body with the names of this site."""
+        """Return the body with the names of this site."""
         filled: Json = yaml.safe_load(self.filled(yaml.safe_dump(body)))
         return filled
 
@@ -194,7 +194,7 @@ def _merged(stored: Json, body: Json) -> Json:
 
 
 def accounts() -> list[Json]:
-    """The accounts and their rights: ours as installed, with the optional one to patch pods; the original's as wide."""
+    """Return accounts with rights: ours as installed, plus the optional pod patch; legacy ones equally broad."""
     return [
         *manifests.documents("rbac.yaml", "device-plugin-rbac.yaml"),
         *optional("device-plugin-mark-assigned.yaml"),
@@ -213,9 +213,9 @@ def _original(account: str) -> list[Json]:
 
 @contextlib.asynccontextmanager
 async def policy_site(admin: Admin, access: Access, namespace: str) -> AsyncIterator[PolicySite]:
-    """Make the nodes, the pods and the clients of one test; gone afterwards, the pods with their namespace.
+    """Create the nodes, the pods and the clients of one test; they are removed afterwards.
 
-    The pods carry what the scheduler writes, so they are made by the scheduler's binding, as in life.
+    The pods get the scheduler's annotations by a binding from the scheduler, as in production.
     """
     own, other = (f"{role}-{secrets.token_hex(3)}" for role in ("own", "other"))
     places = {"own": own, "other": other, "pods": f"/api/v1/namespaces/{namespace}/pods", "namespace": namespace}
@@ -254,23 +254,23 @@ async def _pods(site: PolicySite) -> None:
 
 
 def decided() -> dict[str, str]:
-    """Every key that the scheduler writes, with some value."""
+    """Return every key that the scheduler writes, with arbitrary values."""
     return dict.fromkeys(names.ALLOCATION_KEYS, "0") | {names.MEM_ASSIGNED: "false"}
 
 
 def copied() -> Json:
-    """What `kubectl get -o yaml` writes of a pod that runs, under another name."""
+    """Return the output of `kubectl get -o yaml` for a running pod, with another name."""
     return pod("new", node="{own}", annotations=decided())
 
 
 def without_decision() -> str:
-    """The end of the command that a refusal of such a copy names."""
+    """Return the end of the command that the denial of such a copy suggests."""
     nulls = ",".join(f'"{key}":null' for key in decided())
     return f"""-p '{{"metadata":{{"annotations":{{{nulls}}}}},"spec":{{"nodeName":null}}}}' | kubectl create -f -"""
 
 
 def binding(name: str, place: str, annotations: dict[str, str] | None = None) -> Json:
-    """What binds a pod to a node."""
+    """Return the object that binds a pod to a node."""
     target = {"apiVersion": "v1", "kind": "Node", "name": place}
     return {
         "apiVersion": "v1",
@@ -281,7 +281,7 @@ def binding(name: str, place: str, annotations: dict[str, str] | None = None) ->
 
 
 async def dry_run(admin: Admin, document: Json) -> ApiResponse:
-    """Have the API server judge a policy or a binding as strictly as it can, and not keep it."""
+    """Have the API server validate a policy or a binding as strictly as it can, as a dry run."""
     renamed = document["metadata"] | {"name": f"{document['metadata']['name']}-dry-run"}
     path = f"{_POLICIES[document['kind']]}?dryRun=All&fieldValidation=Strict"
     return await admin.post(path, document | {"metadata": renamed})

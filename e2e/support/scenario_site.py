@@ -1,9 +1,9 @@
-"""The scenarios of the differential test on a real API server, and what a scheduler's process says of their pods.
+"""Scenarios of the differential test on a real API server, and the reports of a scheduler's process on their pods.
 
     empty --having--> the nodes are known to every scheduler --end--> empty
 
-Each probe is a pod of its own for each scheduler, one after the other, and is gone before the next one comes: so all
-are judged in the same state of the cluster. Nothing is pinned.
+Each probe is a separate pod for each scheduler, one at a time, and is removed before the next one is created. So all
+are evaluated in the same state of the cluster. Nothing is pinned.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _PATHS: Final = {
     "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
 }
 _AT_ONCE: Final = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
-# What the API server does not take from whoever creates an object; a pod that runs is one that has a node.
+# Fields that the API server does not accept from clients; a running pod is one that has a node.
 _STATUS_APART: Final = frozenset({"Pod", "PersistentVolume", "PersistentVolumeClaim", "PodDisruptionBudget"})
 _RUNS: Final = {"phase": "Running"}
 _LOOK_EVERY_S: Final = 0.02
@@ -49,7 +49,7 @@ _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/{}/events"
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """node: that the pod was nominated for. victims: namespace/name of the pods that leave for it.
+    """Outcome of preemption. node: the pod's nominated one. victims: namespace/name of the pods that leave for it.
 
     message: of the pod's condition.
     """
@@ -63,7 +63,7 @@ class ScenarioSite:
     """One scenario at a time."""
 
     def __init__(self, user: Admin, schedulers: Sequence[str]) -> None:
-        """schedulers: names of those that serve the cluster."""
+        """schedulers: names of the ones that serve the cluster."""
         self.user = user
         self._schedulers = schedulers
         self._round = 0
@@ -73,7 +73,7 @@ class ScenarioSite:
 
     @asynccontextmanager
     async def having(self, asked: Scenario) -> AsyncIterator[None]:
-        """Make the objects, and remove them in the end. Every scheduler knows the nodes then.
+        """Create the objects, and remove them at the end. Every scheduler then knows the nodes.
 
         Raises UnexpectedAnswer, NotSeen.
         """
@@ -96,7 +96,7 @@ class ScenarioSite:
         for each in (*asked.objects, *asked.probes):
             if class_name := _with_class(each).get("spec", {}).get("priorityClassName"):
                 await self._make_class(class_name, each)
-        # One after the other: kube-scheduler takes the size of an image from the first node that it sees it on.
+        # One at a time: kube-scheduler takes the size of an image from the first node that it sees it on.
         for each in of_kind.pop("Node"):
             await self.make(each)
         for kind in sorted(of_kind.keys() - {"Namespace"}, key=lambda kind: kind == "Pod"):
@@ -105,7 +105,7 @@ class ScenarioSite:
             await self._nodes_are_known(scheduler, sum(each["kind"] == "Node" for each in asked.objects))
 
     async def told(self, probe: Manifest, scheduler: str) -> Told:
-        """What this scheduler says of the probe, which is gone then. Raises UnexpectedAnswer, NotSeen."""
+        """Return this scheduler's report on the probe, then remove the probe. Raises UnexpectedAnswer, NotSeen."""
         try:
             found = await self.attempted(probe, scheduler)
         finally:
@@ -113,9 +113,9 @@ class ScenarioSite:
         return told(found, await self._event(found))
 
     async def preempted(self, probe: Manifest, scheduler: str, expected: Mapping[str, frozenset[str]]) -> Preempted:
-        """What this scheduler does for a probe that fits nowhere. expected: victims, by the node that may be taken.
+        """Return this scheduler's preemption for an unschedulable probe. expected: victims by possible node.
 
-        Raises NotSeen where the pod is nominated for none of these, or who is expected to leave does not.
+        Raises NotSeen if the pod is nominated for none of these nodes, or an expected victim does not leave.
         """
         before = await self._leaving()
         made = await self.attempted(probe, scheduler)
@@ -131,12 +131,12 @@ class ScenarioSite:
         return Preempted(node, leaving - before | expected[node] & leaving, condition(found)["message"])
 
     async def refused(self, probe: Manifest) -> str:
-        """What the API server says of the probe, which it does not take; "" where it would."""
+        """Return the API server's error for the probe; "" if it would accept it."""
         answer = await self.user.post(f"{path_of(probe)}?dryRun=All", probe)
         return "" if answer.status < HTTPStatus.BAD_REQUEST else str(answer.body["message"])
 
     async def make(self, manifest: Manifest) -> None:
-        """Make one more. Raises UnexpectedAnswer."""
+        """Create one more object. Raises UnexpectedAnswer."""
         meta, kind = manifest["metadata"], manifest["kind"]
         wanted = _with_class(self._with_stored_owners(manifest))
         if kind == "Node":
@@ -152,7 +152,7 @@ class ScenarioSite:
             done(await self.user.delete(at))
 
     async def attempted(self, probe: Manifest, scheduler: str) -> Json:
-        """Create a pod for this scheduler; it, once it has a node or was told why not. Raises NotSeen."""
+        """Create a pod for this scheduler; return it once it has a node or a message. Raises NotSeen."""
         wanted = _with_class(self._with_stored_owners(probe))
         made = await self.user.create(
             path_of(probe), {**wanted, "spec": {**wanted["spec"], "schedulerName": scheduler}}
@@ -161,7 +161,7 @@ class ScenarioSite:
         return await self.until(made | {"kind": "Pod"}, lambda pod: is_bound(pod) or bool(condition(pod)))
 
     async def until(self, manifest: Manifest, wanted: Callable[[Json], bool]) -> Json:
-        """The object, once it is as wanted, which it may be already. Raises NotSeen."""
+        """Return the object as soon as it is as wanted, possibly at once. Raises NotSeen."""
         query = {"fieldSelector": f"metadata.name={manifest['metadata']['name']}"}
         return await seen(self.user, path_of(manifest), wanted, query, within_s=SOON_S)
 
@@ -171,9 +171,9 @@ class ScenarioSite:
         return {**manifest, "metadata": {**meta, "ownerReferences": owners}} if owners else manifest
 
     async def _nodes_are_known(self, scheduler: str, count: int) -> None:
-        """A pod that tolerates everything and asks for too much is told of this round's nodes and of no others.
+        """Wait until the message for a pod that tolerates everything and requests too much covers exactly these nodes.
 
-        It is asked about again and again: a node that does not help wakes no pod, so what one was told may stay.
+        The pod is recreated repeatedly: a node that does not help wakes no pod, so an old message may stay.
         """
         counts = pod(
             "counts-nodes",
@@ -193,7 +193,7 @@ class ScenarioSite:
         meta = found["metadata"]
         reason = "Scheduled" if is_bound(found) else "FailedScheduling"
         query = {"fieldSelector": f"regarding.uid={meta['uid']},reason={reason}"}
-        # Of ours there may be one before, which ends where the search for victims has not ended yet.
+        # Our scheduler may have written an earlier Event, whose note ends before the result of the search for victims.
         as_condition = (
             (lambda _: True) if is_bound(found) else (lambda event: event["note"] == condition(found)["message"])
         )
@@ -205,7 +205,7 @@ class ScenarioSite:
         return frozenset(f"{meta['namespace']}/{meta['name']}" for meta in found)
 
     async def _make_class(self, name: str, of: Manifest) -> None:
-        """Returns when the API server takes pods of this priority class."""
+        """Create a priority class; return once the API server accepts pods with it."""
         if name in self._classes:
             return
         made = {"metadata": {"name": name}, "value": of["spec"]["priority"]}
@@ -225,7 +225,7 @@ class ScenarioSite:
 
 
 def _with_class(manifest: Manifest) -> Manifest:
-    """A user names a class: its number is the API server's to write."""
+    """Return the manifest with a class name: only the API server writes the priority number."""
     spec = manifest.get("spec", {})
     if manifest["kind"] != "Pod" or "priority" not in spec:
         return manifest
@@ -235,10 +235,10 @@ def _with_class(manifest: Manifest) -> Manifest:
 
 
 def path_of(manifest: Manifest) -> str:
-    """Of the collection that the object belongs to."""
+    """Return the path of the object's collection."""
     return _PATHS[manifest["kind"]].format(manifest["metadata"].get("namespace", "default"))
 
 
 def named(manifest: Manifest) -> str:
-    """Path of the object itself."""
+    """Return the path of the object itself."""
     return f"{path_of(manifest)}/{manifest['metadata']['name']}"

@@ -1,6 +1,6 @@
-"""A node whose simulated cards are shared, by our scheduler and our device plugin as they are installed: same rights.
+"""A node with shared simulated cards, run by our scheduler and device plugin as installed, with the same rights.
 
-What is compared: what the scheduler wrote on a pod, and what each of its containers finds inside itself.
+Compares the scheduler's annotations on a pod with the facts that each of its containers finds inside itself.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ NODE: Final = "/api/v1/nodes"
 GIB: Final = 1024
 STANDARD_MIB: Final = (15 * GIB, 15 * GIB, 80 * GIB)
 SOON_S: Final = 40.0
-# A container that has ended cannot be looked into, so each writes down what it finds.
+# An ended container cannot be inspected, so each writes down its facts.
 LOOK: Final = "env; echo CARDS $(ls /run/gpushare/cards 2>/dev/null)."
 _CARDS: Final = re.compile(r"^CARDS ?(.*)\.$", re.MULTILINE)
 _LOOK_EVERY_S: Final = 0.02
@@ -56,7 +56,7 @@ class SharedNode:
         return await seen(admin, NODE, wanted, query, within_s=within_s)
 
     def mismatches(self, found: Json, *, by_cdi: bool = True) -> list[str]:
-        """What any container of a running pod has that the scheduler did not write, or lacks."""
+        """Return each difference between a running pod's containers and the scheduler's annotations."""
         wrong = []
         for field, key in (("containers", names.ALLOCATION), ("initContainers", names.INIT_ALLOCATION)):
             allocation = json.loads(found["metadata"]["annotations"].get(key, "{}"))
@@ -73,7 +73,7 @@ class SharedNode:
         os.kill(self.node.container(found).pid, signal.SIGKILL)
 
     async def forget_health(self) -> None:
-        """Restart the plugin without its memory of unhealthy cards: waiting until they are trusted takes longer."""
+        """Restart the plugin without its memory of unhealthy cards: waiting for them to recover takes longer."""
         self.plugin.stop()
         (self.node.device_plugins / "gpushare" / "health.json").unlink()
         self.plugin.start()
@@ -85,7 +85,7 @@ class SharedNode:
         cards_mib: Sequence[int] = STANDARD_MIB,
         **configuration: Any,  # noqa: ANN401 - as DevicePluginProcess
     ) -> AsyncIterator[DevicePluginProcess]:
-        """Another plugin while the context lasts, with other cards or settings and a state of its own."""
+        """Run another plugin while the context lasts, with other cards or settings and a separate state."""
         self.plugin.stop()
         state = {"stateDir": str(self.node.folder / f"state-{secrets.token_hex(4)}")}
         try:
@@ -97,13 +97,13 @@ class SharedNode:
 
 
 def healths(found: Json) -> list[str]:
-    """Of every card that the node announces, by index; [] while it announces none."""
+    """Return the health of every announced card, by index; [] if the node announces none."""
     inventory = json.loads(found["metadata"].get("annotations", {}).get(names.INVENTORY, '{"cards":[]}'))
     return [f"{card['health']} {card.get('reason', '')}".strip() for card in inventory["cards"]]
 
 
 def expected_inside(found: Json, shares: Mapping[str, int], *, by_cdi: bool = True) -> dict[str, str]:
-    """What one container has to find. shares: card index -> units, as the scheduler wrote it."""
+    """Return the facts that one container has to find. shares: card index -> units, as the scheduler wrote it."""
     uuids = json.loads(found["metadata"]["annotations"].get(names.CARDS, "{}"))
     if not shares:
         return {"cards": ""}
@@ -131,7 +131,7 @@ _LOOKED_AT: Final = (
 
 
 def written_by(container: LocalContainer, wanted: re.Pattern[str]) -> tuple[str, re.Match[str]]:
-    """(all that the container has written, what is wanted of it), once it has: it may run before it writes anything."""
+    """Return (all output of the container, the wanted match), once it exists: a container may run before it writes."""
     give_up_at_s = time.monotonic() + SOON_S
     while not (found := wanted.search(written := container.output())):
         if time.monotonic() > give_up_at_s:
@@ -142,27 +142,27 @@ def written_by(container: LocalContainer, wanted: re.Pattern[str]) -> tuple[str,
 
 
 def what_is_inside(container: LocalContainer) -> dict[str, str]:
-    """What the container writes down when it starts, once it has; made by `sharing`."""
+    """Return the facts that the container, created by `sharing`, writes down when it starts."""
     written, found = written_by(container, _CARDS)
     variables = dict(line.split("=", 1) for line in written.splitlines() if "=" in line)
     return {"cards": found.group(1), **{name: variables[name] for name in _LOOKED_AT if name in variables}}
 
 
 def sharing(units: int, *, name: str = "c", **fields: object) -> Json:
-    """A container that asks so many units, writes down what it finds, and waits; with 0 units it asks none."""
+    """Return a container that requests this many units, writes down its facts, and waits; with 0 units, no request."""
     limits = {"resources": {"limits": {names.GPU_MEM: str(units)}}} if units else {}
     return busybox(LOOK, name=name, **limits, **fields)
 
 
 def passing(units: int, *, name: str = "init") -> Json:
-    """An init container that asks, writes down what it finds, and ends."""
+    """Return an init container that requests units, writes down its facts, and ends."""
     return sharing(units, name=name) | {"command": ["sh", "-c", LOOK]}
 
 
 def shared_pod(
     name: str, containers: Sequence[Json], *, metadata: Mapping[str, Any] | None = None, **spec: object
 ) -> Json:
-    """A pod for our scheduler."""
+    """Return a pod for our scheduler."""
     wanted = pod(name, containers, schedulerName=names.SCHEDULER_NAME, **spec)
     wanted["metadata"] |= dict(metadata or {})
     return wanted
@@ -170,7 +170,7 @@ def shared_pod(
 
 @asynccontextmanager
 async def pods(admin: Admin, wanted: Sequence[Json]) -> AsyncIterator[list[str]]:
-    """Create them all at once; gone at the end, also for the kubelet."""
+    """Create all pods at once; they are removed at the end, from the kubelet too."""
     created = [one["metadata"]["name"] for one in wanted]
     await asyncio.gather(*(admin.create(PODS, one) for one in wanted))
     try:
@@ -180,12 +180,12 @@ async def pods(admin: Admin, wanted: Sequence[Json]) -> AsyncIterator[list[str]]
 
 
 def lives(found: Json) -> list[tuple[str, int]]:
-    """Id and number of restarts of each container of the pod; the rest of a status changes as it likes."""
+    """Return ID and restart count of each container of the pod; other status fields may vary."""
     return [(status["containerID"], status["restartCount"]) for status in found["status"]["containerStatuses"]]
 
 
 def settled(found: Json) -> bool:
-    """Whether the pod runs with all of its containers, or has failed for good."""
+    """Return whether the pod runs with all of its containers, or has failed permanently."""
     status = found["status"]
     statuses = status.get("containerStatuses", [])
     running = len(statuses) == len(found["spec"]["containers"]) and all("running" in one["state"] for one in statuses)
@@ -193,7 +193,7 @@ def settled(found: Json) -> bool:
 
 
 async def all_settled(admin: Admin, created: Sequence[str], *, within_s: float = 120.0) -> list[Json]:
-    """Wait until each of the pods runs or has failed; as they are then. Raises NotSeen."""
+    """Wait until each of the pods runs or has failed; return their state then. Raises NotSeen."""
     waits = (
         seen(admin, PODS, settled, {"fieldSelector": f"metadata.name={name}"}, within_s=within_s) for name in created
     )
@@ -202,7 +202,7 @@ async def all_settled(admin: Admin, created: Sequence[str], *, within_s: float =
 
 @contextmanager
 def shared_node(node: LocalNode, cards_mib: Sequence[int] = STANDARD_MIB, **configuration: Any) -> Iterator[SharedNode]:  # noqa: ANN401 - as DevicePluginProcess
-    """Install both programs as the manifests say, and start them; returns when pods can be scheduled to the node."""
+    """Install both programs from the manifests and start them; yield once pods can be scheduled to the node."""
     kubeconfig = asyncio.run(installed(node.cluster))
     of_plugin = asyncio.run(_plugin_token(node))
     with (
@@ -215,7 +215,7 @@ def shared_node(node: LocalNode, cards_mib: Sequence[int] = STANDARD_MIB, **conf
 
 
 async def installed(cluster: ControlPlane) -> Path:
-    """Install both programs' rights and policies as the manifests say; the kubeconfig of the scheduler."""
+    """Install both programs' rights and policies from the manifests; return the kubeconfig of the scheduler."""
     async with Admin(cluster.access()) as admin:
         await manifests.apply(admin, *manifests.documents("rbac.yaml", "device-plugin-rbac.yaml"))
         await policy_site.apply(admin, policy_site.policies())

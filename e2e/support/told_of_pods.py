@@ -1,6 +1,6 @@
-"""What users read of a pod that was attempted, and where they read something else of ours than of kube-scheduler.
+"""Messages that users read about an attempted pod, and the differences between ours and kube-scheduler's.
 
-docs/differences.md says in words what differs on purpose.
+docs/differences.md explains the intended differences.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ _PREEMPTION: Final = " preemption: "
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """node: "" for a pod that waits. reason, message: of its condition. event: type, reason, action and note."""
+    """Report on a pod. node: "" if it waits. reason, message: its condition's. event: type, reason, action, note."""
 
     node: str
     reason: str
@@ -34,13 +34,13 @@ class Told:
 
 
 def told(pod: Json, event: Json) -> Told:
-    """The pod, and the Event about its attempt, as the API server has them."""
+    """Return the report from the pod and the Event about its attempt, as on the API server."""
     said, noted = condition(pod), (event["type"], event["reason"], event["action"], event["note"])
     return Told(pod["spec"].get("nodeName", ""), said.get("reason", ""), said.get("message", ""), noted)
 
 
 def best_nodes(answer: Answer) -> frozenset[str]:
-    """Of the feasible nodes those with the highest weighted sum: kube-scheduler takes one of them by chance."""
+    """Return the feasible nodes with the highest weighted sum: kube-scheduler chooses one of them at random."""
     totals = Counter(dict.fromkeys(answer.feasible, 0))
     for plugin, scores in answer.scores.items():
         for name, points in scores.normalized.items():
@@ -51,7 +51,7 @@ def best_nodes(answer: Answer) -> frozenset[str]:
 def differing(
     theirs: Told, ours: Told, answer: Answer, excused: Collection[str]
 ) -> Iterator[tuple[str, object, object]]:
-    """(what, kube-scheduler's, ours). answer: the oracle's. excused: members of ON_PURPOSE that may show here."""
+    """Yield (field, kube-scheduler's, ours). answer: the oracle's. excused: members of ON_PURPOSE allowed here."""
     if PREFERENCE in excused and not theirs.node:
         if ours.node not in answer.feasible:
             yield "node", answer.feasible, ours
@@ -66,7 +66,7 @@ def differing(
 
 
 def _placed(theirs: Told, ours: Told, answer: Answer, excused: Collection[str]) -> Iterator[tuple[str, object, object]]:
-    """Ties go to the first name."""
+    """Yield differences for a bound pod. Ties go to the first name."""
     best = best_nodes(answer)
     if theirs.node not in best:
         yield "node", f"of {sorted(best)} (recorded)", theirs.node
@@ -78,7 +78,7 @@ def _placed(theirs: Told, ours: Told, answer: Answer, excused: Collection[str]) 
 
 
 def _shared(each: Told, theirs: Told, excused: Collection[str]) -> Told:
-    """Without the words that differ on purpose."""
+    """Return the report without the words that differ on purpose."""
     *kind, note = each.event
 
     def kept(said: str) -> str:

@@ -1,1 +1,1 @@
-"""Parts for tests: a cluster in memory, and histories that try rules. No scheduling code imports it."""
+"""Test support: a cluster in memory, and random histories that test rules. No scheduling code imports it."""

@@ -41,10 +41,10 @@ def wire_node(
     more: Mapping[str, str] | None = None,
     **allocatable: str,
 ) -> objects.Node:
-    """A node of 64 cores and 256 GiB; `cards` in units, or as announced; more, allocatable: resources.
+    """Return a node of 64 cores and 256 GiB; `cards` in units, or as announced; more, allocatable: resources.
 
-    gpu_mem: what is allocatable, by default the sum of the cards that are not unhealthy. images: name -> MiB.
-    features: that its kubelet declares.
+    gpu_mem: the allocatable units, by default the sum over cards that are not unhealthy. images: name -> MiB. features:
+    declared by its kubelet.
     """
     amounts: dict[str, str | int | float] = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"}
     amounts |= {key.replace("_", "-"): value for key, value in allocatable.items()} | dict(more or {})
@@ -83,7 +83,7 @@ def manifest(
     scheduler: str = names.SCHEDULER_NAME,
     **spec: object,
 ) -> dict[str, object]:
-    """A Pod manifest, one container per entry of `gpu_mem`. spec: more fields of the spec, as in YAML."""
+    """Return a Pod manifest, one container per entry of `gpu_mem`. spec: more fields of the spec, as in YAML."""
     asks = gpu_mem if isinstance(gpu_mem, list) else [gpu_mem]
     return {
         "apiVersion": "v1",
@@ -108,29 +108,29 @@ def manifest(
 
 
 def wire_pod(name: str = "p", gpu_mem: int | list[int] = 0, **options: object) -> objects.PodObject:
-    """As `manifest`, decoded as the API server's bytes are."""
+    """Return the pod of `manifest`, decoded like the API server's bytes."""
     return msgspec.json.decode(msgspec.json.encode(manifest(name, gpu_mem, **options)), type=objects.PodObject)  # type: ignore[arg-type]
 
 
 def pod(name: str = "p", gpu_mem: int | list[int] = 0, **options: object) -> Pod:
-    """As `manifest`, as the scheduler thinks of it."""
+    """Return the pod of `manifest` in the scheduler's form."""
     return READER.read(wire_pod(name, gpu_mem, **options))
 
 
 def away_from(app: str, topology_key: str = "kubernetes.io/hostname") -> dict[str, object]:
-    """The affinity of a pod that may not be where pods of an app are."""
+    """Return the affinity of a pod that must not be near the pods of an app."""
     term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": topology_key}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def bound(waiting: Pod, node: str, annotations: Mapping[str, str] | None = None) -> Pod:
-    """The pod as a watch shows it once it has a node."""
+    """Return the pod as a watch shows it once it is bound."""
     written = {**waiting.annotations, **(annotations or {})}
     return replace(waiting, node_name=node, annotations=written)
 
 
 def cluster(**nodes: list[int]) -> Tables:
-    """Tables with one node per keyword: `cluster(a=[16, 16], b=[80])`."""
+    """Return tables with one node per keyword: `cluster(a=[16, 16], b=[80])`."""
     tables = Tables(ResourceNames(), UNIT_MIB)
     for name, cards in nodes.items():
         tables.upsert_node(wire_node(name, cards))
@@ -138,7 +138,7 @@ def cluster(**nodes: list[int]) -> Tables:
 
 
 def engine(**nodes: list[int]) -> Engine:
-    """The whole engine with the default configuration, and one node per keyword."""
+    """Return the whole engine with the default configuration, and one node per keyword."""
     built, _ = build_engine(SchedulerConfiguration())
     for name, cards in nodes.items():
         built.tables.upsert_node(wire_node(name, cards))
@@ -151,7 +151,7 @@ def _container(name: str, units: int, requests: Mapping[str, str] | None) -> dic
 
 
 def event_record(name: str, *, namespace: str = "ns", object_name: str = "a") -> EventRecord:
-    """An Event of a pod that was bound."""
+    """Return an Event of a pod that was bound."""
     return EventRecord(
         name=name,
         kind="Pod",

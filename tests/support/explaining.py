@@ -1,4 +1,4 @@
-"""Clusters in memory, and what `explain` and `what-if` say of them."""
+"""Clusters in memory, and the answers of `explain` and `what-if` about them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ NOW_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 
 
 def world(*nodes: Node, **cards: list[int]) -> World:
-    """nodes, cards: the nodes that it has, and more by the units of their cards."""
+    """Return a world. nodes: complete nodes. cards: more nodes, by the units of their cards."""
     of = World(lambda: NOW_S)
     for node in (*nodes, *(wire_node(name, units) for name, units in cards.items())):
         of.nodes.add(node)
@@ -27,7 +27,7 @@ def world(*nodes: Node, **cards: list[int]) -> World:
 
 
 def there(of: World, name: str, units: int, node: str, index: int, **options: object) -> None:
-    """A pod on a card of a node."""
+    """Create a pod on a card of a node."""
     of.pods.create(manifest(name, units, **options))  # type: ignore[arg-type]
     of.pods.bind("default", name, node, {names.MEM_IDX: str(index), names.UNIT_MIB: "1024"})
 
@@ -37,7 +37,7 @@ def waits(of: World, name: str, units: int = 0, **options: object) -> None:
 
 
 def preempts(of: World, name: str, units: int, node: str, *victims: str, **options: object) -> None:
-    """A pod that waits with its place kept, after the scheduler has deleted its victims; they terminate."""
+    """Create a pod with a nomination, after the scheduler has deleted its victims, which are terminating."""
     waits(of, name, units, **options)
     of.pods.nominate(PodKey("default", name, f"uid-default-{name}"), node)
     for victim in victims:
@@ -47,7 +47,7 @@ def preempts(of: World, name: str, units: int, node: str, *victims: str, **optio
 
 
 class Limited(MemoryCluster):
-    """A cluster that refuses to show some kinds, and counts what is asked."""
+    """A cluster that forbids reading some kinds, and counts requests."""
 
     def __init__(self, of: World, *refused: str) -> None:
         super().__init__(of)
@@ -64,7 +64,7 @@ class Limited(MemoryCluster):
 
 
 def asked(of: World, *refused: str) -> ClusterView:
-    """refused: names of kinds that nobody is allowed to read."""
+    """Read the cluster. refused: names of kinds that may not be read."""
     return asyncio.run(cluster_view(Limited(of, *refused), SchedulerConfiguration()))
 
 
@@ -73,7 +73,7 @@ def explained(of: World, name: str, node: str = "", refused: tuple[str, ...] = (
 
 
 def explained_new(of: World, name: str, units: int = 0, **options: object) -> Explanation:
-    """The answer about a pod that has just come, and waits."""
+    """Return the answer about a newly created pod that waits."""
     waits(of, name, units, **options)
     return explained(of, name)
 
@@ -83,5 +83,5 @@ def lines(answer: Explanation | WhatIfAnswer, width: int = 80) -> list[str]:
 
 
 def prose(answer: Explanation | WhatIfAnswer) -> str:
-    """The text as one line."""
+    """Return the text as one line."""
     return " ".join(text(answer, 80).split())

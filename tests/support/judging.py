@@ -1,4 +1,4 @@
-"""Asks one rule about a pod and every node: what a test of a plugin starts with."""
+"""Evaluates one rule for a pod on every node: the starting point of plugin tests."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from scheduler.state.tables import Tables
 
 
 def tables_of(*nodes: Node) -> Tables:
-    """Tables with these nodes."""
+    """Return tables with these nodes."""
     tables = Tables(ResourceNames())
     for node in nodes:
         tables.upsert_node(node)
@@ -22,14 +22,14 @@ def tables_of(*nodes: Node) -> Tables:
 
 
 def state_of(plugin: PreFilterPlugin, pod: Pod, tables: Tables) -> CycleState:
-    """After a PreFilter that did not reject."""
+    """Return the state after a PreFilter that did not reject."""
     state = CycleState()
     assert not isinstance(plugin.pre_filter(pod, tables, state), Rejected)
     return state
 
 
 def reasons(plugin: FilterPlugin, pod: Pod, tables: Tables, state: CycleState | None = None) -> dict[str, set[str]]:
-    """Reason -> nodes that it is against. Judged once over all rows and once row by row: both have to agree."""
+    """Return reason -> nodes that the rule rejects. Evaluates all rows at once and row by row: both must agree."""
     skipped = isinstance(plugin, PreFilterPlugin) and _skips(plugin, pod, tables)
     if state is None:
         state = state_of(plugin, pod, tables) if isinstance(plugin, PreFilterPlugin) else CycleState()
@@ -43,12 +43,12 @@ def reasons(plugin: FilterPlugin, pod: Pod, tables: Tables, state: CycleState | 
 
 
 def rejected(plugin: FilterPlugin, pod: Pod, tables: Tables) -> set[str]:
-    """Nodes that the rule is against, whatever the reason."""
+    """Return the nodes that the rule rejects, for any reason."""
     return set().union(*reasons(plugin, pod, tables).values())
 
 
 def scored(plugin: ScorePlugin, pod: Pod, tables: Tables) -> Mapping[str, int]:
-    """Node -> raw score; over all rows, over some and row by row, which have to agree."""
+    """Return node -> raw score; over all rows, over some and row by row, which must agree."""
     if not plugin.scores(pod):
         return dict.fromkeys(tables.row_of, 0)
     state = CycleState()

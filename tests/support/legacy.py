@@ -1,7 +1,7 @@
 """Nodes and pods as the legacy extender and the legacy device plugin leave them: docs/develop/protocol.md.
 
-The extender writes five annotations and binds in a second call; the plugin sets one of them to "true" when it has given
-the card, and another to the time of that.
+The extender writes five annotations and binds in a second call. When the plugin allocates the card, it sets one of them
+to "true" and another to the current time.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _ASSIGNED_NS = "1785000001000000000"
 
 
 def chosen(index: int, pod_units: int, card_units: int, *, assigned: bool = True) -> dict[str, str]:
-    """The annotations of a pod. card_units: of every card, as the extender divides. assigned: by the plugin."""
+    """Return the annotations of a pod. card_units: of every card, as the extender divides. assigned: by the plugin."""
     return {
         names.MEM_IDX: str(index),
         names.MEM_POD: str(pod_units),
@@ -28,7 +28,7 @@ def chosen(index: int, pod_units: int, card_units: int, *, assigned: bool = True
 
 
 def legacy_node(name: str, cards: int, units: int, **labels: str) -> objects.Node:
-    """Two totals, and nothing about its cards. units: of each."""
+    """Return a node with two totals, and nothing about its cards. units: of each."""
     totals = {names.GPU_MEM: str(cards * units), names.GPU_COUNT: str(cards)}
     return wire_node(name, labels=labels, more=totals)
 
@@ -44,7 +44,7 @@ def runs(
     phase: str = "Running",
     **options: object,
 ) -> None:
-    """A pod of the default scheduler on a node."""
+    """Create a pod of the default scheduler on a node."""
     created = manifest(name, units, scheduler=DEFAULT, init_gpu_mem=list(init), **options)  # type: ignore[arg-type]
     of.pods.create(created)
     of.pods.bind("default", name, node, annotations)

@@ -1,4 +1,4 @@
-"""Places pods one by one through the whole engine: what tests of rules about cards start with."""
+"""Schedules pods one by one with the whole engine: the starting point of tests of card rules."""
 
 import json
 
@@ -13,14 +13,14 @@ NOW_NS = 1_700_000_000_000_000_000
 
 
 def decided(built: Engine, now_s: float = 0.0) -> Placement | NoFit:
-    """The next decision, which there must be."""
+    """Return the next decision, which must exist."""
     decision = built.decide(now_s, NOW_NS)
     assert decision is not None
     return decision.outcome
 
 
 def place(built: Engine, name: str = "p", gpu_mem: int | list[int] = 3, **options: object) -> Placement | NoFit:
-    """Queue one pod and decide for it; a placement is bound at once."""
+    """Queue one pod and decide for it; bind a placement at once."""
     waiting = pod(name, gpu_mem, **options)
     built.pod_waiting(waiting, 0.0)
     outcome = decided(built)
@@ -31,29 +31,29 @@ def place(built: Engine, name: str = "p", gpu_mem: int | list[int] = 3, **option
 
 
 def where(outcome: Placement | NoFit) -> list[tuple[str, int]]:
-    """(node, card index) of a placement."""
+    """Return (node, card index) of a placement."""
     assert isinstance(outcome, Placement), outcome
     return [(outcome.node, share.index) for share in outcome.cards]
 
 
 def why(outcome: Placement | NoFit) -> str:
-    """The message of a pod that fits nowhere."""
+    """Return the message of an unschedulable pod."""
     assert isinstance(outcome, NoFit), outcome
     return outcome.diagnosis.message
 
 
 def on_card(index: int, units: int) -> dict[str, str]:
-    """Annotations of a pod that somebody has bound to a card of its node."""
+    """Return the annotations of a pod that another program has bound to a card of its node."""
     return {names.ALLOCATION: json.dumps({"0": {str(index): units}}), names.UNIT_MIB: "1024"}
 
 
 def refit(tables: Tables, *cards: Card, **options: object) -> None:
-    """Node a has these cards now."""
+    """Give node a these cards."""
     tables.upsert_node(wire_node("a", list(cards), **options))  # type: ignore[arg-type]
 
 
 def settle(built: Engine) -> list[str]:
-    """Answer every question and decide every pod; the names of the pods that were placed."""
+    """Run every queueing hint and decide every pod; return the names of the placed pods."""
     placed: list[str] = []
     while True:
         checked, decision = built.run_hint(1.0), built.decide(1.0, NOW_NS)

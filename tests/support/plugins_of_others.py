@@ -1,4 +1,4 @@
-"""Classes that a package might offer as plugins, and most of which are none."""
+"""Classes that a package might offer as plugins; most of them are invalid."""
 
 from typing import ClassVar
 
@@ -69,7 +69,7 @@ class Taken(Sound):
 
 
 class FarCards(CardFilterPlugin):
-    """Looks at other nodes, which a rule about cards may not."""
+    """Reads other nodes, which a card rule must not do."""
 
     name: ClassVar[str] = "FarCards"
     depends: ClassVar[Change] = Change.CARDS | Change.DOMAINS
@@ -79,7 +79,7 @@ class FarCards(CardFilterPlugin):
 
 
 class OneTooMany(CardSetPlugin):
-    """Chooses a card more than the pod asks."""
+    """Chooses one card more than the pod requests."""
 
     name: ClassVar[str] = "OneTooMany"
 
@@ -103,7 +103,7 @@ class LastCards(CardSetPlugin):
 
 
 class FloatScores(Sound, ScorePlugin):
-    """Scores in floats after the first time."""
+    """Returns float scores after the first time."""
 
     name: ClassVar[str] = "FloatScores"
 
@@ -115,7 +115,7 @@ class FloatScores(Sound, ScorePlugin):
 
 
 class WideMask(Sound):
-    """Objects to every node, whichever are judged."""
+    """Rejects every node, regardless of the evaluated rows."""
 
     name: ClassVar[str] = "WideMask"
 
@@ -124,7 +124,7 @@ class WideMask(Sound):
 
 
 class Permission(PermitPlugin):
-    """Lets pods go that have the annotation `go`."""
+    """Admits pods that have the annotation `go`."""
 
     name: ClassVar[str] = "Permission"
 

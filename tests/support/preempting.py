@@ -1,4 +1,4 @@
-"""Whom a pod that fits nowhere makes go: what tests of preemption, and comparisons with kube-scheduler, start with."""
+"""Victims of an unschedulable pod: the starting point of preemption tests and comparisons with kube-scheduler."""
 
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,7 @@ MINUTES: Final = [f"2026-01-01T00:{minute:02d}:00Z" for minute in range(60)]
 
 
 class Chosen(NamedTuple):
-    """node: "" where preemption does not help. victims: as `namespace/name`, the most important one first."""
+    """Outcome. node: "" if preemption does not help. victims: as `namespace/name`, the most important one first."""
 
     node: str
     victims: tuple[str, ...]
@@ -30,7 +30,7 @@ class Chosen(NamedTuple):
 
 
 def runs(built: Engine, name: str, node: str, *, priority: int = 1, minute: int = 0, **options: Any) -> PodRecord:  # noqa: ANN401 - as `pod`
-    """A pod that is on a node since that minute; with `units`, on its card `card`."""
+    """Add a pod that is on a node since that minute; with `units`, on its card `card`."""
     card, units = options.pop("card", 0), options.pop("units", 0)
     written = on_card(card, units) if units else {}
     placed = replace(bound(pod(name, units, priority=priority, **options), node, written), started=MINUTES[minute])
@@ -41,7 +41,7 @@ def runs(built: Engine, name: str, node: str, *, priority: int = 1, minute: int 
 
 
 def fits(tables: Tables, waiting: Pod, node: str, slots: Collection[int], stay: Collection[PodRecord]) -> bool:
-    """Whether the pod could have these cards beside the pods that stay: by units, whose card is whose, and cpu."""
+    """Return whether the pod could have these cards next to the remaining pods: by units, card ownership and CPU."""
     template, inventory = waiting.template, tables.inventory(node)
     asked = [template, *(record.pod.template for record in stay)]
     cpu = sum(each.requests.get("cpu", 0) for each in asked)
@@ -62,7 +62,7 @@ def fits(tables: Tables, waiting: Pod, node: str, slots: Collection[int], stay: 
 
 
 def no_fit(built: Engine, waiting: Pod) -> NoFit:
-    """The decision for a pod that fits nowhere; nothing is searched for yet."""
+    """Return the decision for an unschedulable pod; no search has started yet."""
     built.pod_waiting(waiting, 0.0)
     outcome = decided(built)
     assert isinstance(outcome, NoFit)
@@ -70,25 +70,25 @@ def no_fit(built: Engine, waiting: Pod) -> NoFit:
 
 
 def sought(built: Engine, waiting: Pod) -> PostFiltered:
-    """What comes of a pod that fits nowhere. The place is then kept for it: `built.nominations`."""
+    """Return the result for an unschedulable pod, whose nomination is then in `built.nominations`."""
     built.budgets_listed()
     return post_filtered(built, no_fit(built, waiting))
 
 
 def post_filtered(built: Engine, undecided: NoFit) -> PostFiltered:
-    """All steps of the search."""
+    """Run all steps of the search."""
     return search_ended(built, built.post_filter(undecided, 0.0))
 
 
 def search_ended(built: Engine, found: PostFiltered | None) -> PostFiltered:
-    """The rest of a search. found: by its last step, None while there are more."""
+    """Run the rest of a search. found: result of its last step, None while there are more steps."""
     while found is None:
         found = built.post_filter_next(0.0)
     return found
 
 
 def chosen(built: Engine, waiting: Pod) -> Chosen:
-    """(cluster, pod) -> (node, victims); the cluster is as it was. The pod must fit nowhere."""
+    """Return the node and victims; the cluster is unchanged. The pod must be unschedulable."""
     found = sought(built, waiting)
     built.pod_gone(waiting.key.uid)
     message, preemption = found.diagnosis.message, found.preemption
@@ -98,7 +98,7 @@ def chosen(built: Engine, waiting: Pod) -> Chosen:
 
 
 def guard(built: Engine, allowed: int) -> None:
-    """A disruption budget that lets so many pods with the labels GUARDED go."""
+    """Add a disruption budget that allows this many disruptions of pods with the labels GUARDED."""
     manifest = {
         "metadata": {"name": "b", "namespace": "default"},
         "spec": {"selector": {"matchLabels": GUARDED}},

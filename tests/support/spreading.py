@@ -1,4 +1,4 @@
-"""Zones, pods in them, and a pod that is spread: what tests of PodTopologySpread start with."""
+"""Zones, pods in them, and a spread pod: the starting point of PodTopologySpread tests."""
 
 from typing import Any
 
@@ -17,23 +17,23 @@ WEB = {"labelSelector": {"matchLabels": {"app": "web"}}}
 
 
 def hard(**more: object) -> dict[str, Any]:
-    """One more web pod than in the emptiest zone, at most."""
+    """Return a constraint: at most one web pod more than in the emptiest zone."""
     return {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **WEB, **more}
 
 
 def soft(**more: object) -> dict[str, Any]:
-    """Rather where there are fewer web pods."""
+    """Return a constraint that prefers zones with fewer web pods."""
     return hard(whenUnsatisfiable="ScheduleAnyway", **more)
 
 
 def waiting(*constraints: dict[str, Any], app: str = "web", **options: Any) -> Pod:  # noqa: ANN401 - as `manifest`
-    """A pod that is spread."""
+    """Return a pod that is spread."""
     labels = {"app": app, **options.pop("labels", {})}
     return pod("waiting", labels=labels, topologySpreadConstraints=list(constraints), **options)
 
 
 def zoned(**nodes: str) -> Tables:
-    """Tables with one node per keyword, in that zone; "" is none."""
+    """Return tables with one node per keyword, in that zone; "" is none."""
     return tables_of(*(wire_node(name, labels={"zone": zone} if zone else {}) for name, zone in nodes.items()))
 
 
@@ -46,7 +46,7 @@ def put(
     terminating: bool = False,
     **options: Any,  # noqa: ANN401 - as above
 ) -> None:
-    """So many pods on a node."""
+    """Put this many pods on a node."""
     labels = {"app": app, **options.pop("labels", {})}
     for _ in range(count):
         number = sum(1 for _ in tables.records())
@@ -55,5 +55,5 @@ def put(
 
 
 def against(tables: Tables, asking: Pod) -> dict[str, set[str]]:
-    """Reason -> nodes."""
+    """Return reason -> nodes."""
     return reasons(PodTopologySpread(), asking, tables)

@@ -1,4 +1,4 @@
-"""What fragmentation measures, as docs/packing.md says, for one request and one node in plain Python."""
+"""Fragmentation as defined in docs/packing.md, for one request and one node in plain Python."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from scheduler.state.packing.requests_seen import Shape
 
 
 def usable(shape: Shape, free: Sequence[int], models: Sequence[str], cpu: int) -> float:
-    """Units that pods of this shape can use of cards with so many free units and free CPU millis."""
+    """Return the units that pods of this shape can use on cards with these free units, and with free CPU millis."""
     holding = [units for units, model in zip(free, models, strict=True) if shape.models.accepts(model)]
     holding = [units for units in holding if units >= shape.units]
     copies = sum(units // shape.units for units in holding)

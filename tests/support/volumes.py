@@ -17,7 +17,7 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def claim(name: str, *, size: str = "1Gi", class_name: str = "", **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - as in YAML
-    """A manifest."""
+    """Return a manifest."""
     wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}, **spec}
     return {
         "metadata": {"name": name, "namespace": "default"},
@@ -35,7 +35,7 @@ def volume(
     labels: Mapping[str, str] | None = None,
     **spec: Any,  # noqa: ANN401 - as in YAML
 ) -> dict[str, Any]:
-    """A manifest. on: values of the label `key` that nodes have from which it can be used; none: every node."""
+    """Return a manifest. on: values of the nodes' label `key` from which it can be used; empty: every node."""
     wanted: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": size}, **spec}
     if on:
         wanted["nodeAffinity"] = affinity({key: on})
@@ -46,7 +46,7 @@ def volume(
 
 
 def affinity(*terms: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """terms: label -> values."""
+    """Return a node affinity. terms: label -> values."""
     return {
         "required": {
             "nodeSelectorTerms": [
@@ -62,7 +62,7 @@ def affinity(*terms: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
 
 
 def storage_class(name: str, *, waits: bool = True, provisioner: str = "example.com/p", **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as in YAML
-    """A manifest."""
+    """Return a manifest."""
     mode = "WaitForFirstConsumer" if waits else "Immediate"
     return {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode, **more}
 
@@ -72,27 +72,27 @@ LOCAL = storage_class("local", provisioner="kubernetes.io/no-provisioner")
 
 
 def with_claims(*names: str) -> dict[str, Any]:
-    """Of a pod's spec."""
+    """Return pod spec fields with these claims."""
     return {
         "volumes": [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": name}} for n, name in enumerate(names)]
     }
 
 
 def bound(claim_manifest: dict[str, Any], volume_name: str) -> dict[str, Any]:
-    """The claim with its volume."""
+    """Return the claim with its volume."""
     metadata = {**claim_manifest["metadata"], "annotations": {BIND_COMPLETED: "yes"}}
     return {"metadata": metadata, "spec": {**claim_manifest["spec"], "volumeName": volume_name}}
 
 
 def show(tables: Tables, kind: Kind[Any], *manifests: Mapping[str, Any]) -> None:
-    """As a watch does. A volume is Available, unless its manifest has a phase."""
+    """Deliver objects as a watch does. A volume is Available, unless its manifest has a phase."""
     extra = {"status": {"phase": "Available"}} if kind is VOLUMES else {}
     found = [Changed(decoded({**extra, **manifest}, kind.type)) for manifest in manifests]
     _handlers(tables).handle(kind, found)
 
 
 def show_gone(tables: Tables, kind: Kind[Any], name: str) -> None:
-    """As a watch does."""
+    """Deliver a deletion as a watch does."""
     namespace = "default" if kind is CLAIMS else ""
     _handlers(tables).handle(kind, [Deleted(kind.type(metadata=ObjectMeta(name, namespace)))])
 

@@ -1,4 +1,4 @@
-"""The decision for a pod as it is made when nothing is remembered: what the evaluation cache is held against."""
+"""Decisions for a pod without any cache, as a reference for the evaluation cache."""
 
 from typing import TYPE_CHECKING
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def evaluation(profile: Profile, tables: Tables, pod: Pod) -> tuple[Runtime, Evaluation]:
-    """Every row judged now, by a runtime that knows nothing yet."""
+    """Evaluate every row now, with a runtime that has no cache yet."""
     runtime = Runtime(profile, tables)
     return runtime, runtime.evaluate(pod, runtime.signature(pod))
 
 
 def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int, nominated: str = "") -> Outcome:
-    """What `SchedulingCycle.schedule` has to answer; the tables stay as they are."""
+    """Return the expected result of `SchedulingCycle.schedule`; the tables stay unchanged."""
     runtime, judged = evaluation(profile, tables, pod)
     nodes = len(tables.row_of)
     if judged.unschedulable:

@@ -1,6 +1,6 @@
 """Checks a simulated cluster after every write, in the API server's state, not the scheduler's.
 
-Nothing here reads the scheduler's tables: cards are counted from the annotations of the pods, from scratch each time.
+Never reads the scheduler's tables: cards are counted from the annotations of the pods, from scratch each time.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from scheduler.testing.cluster.world import World
 
 @dataclass(frozen=True, slots=True)
 class ObservedBinding:
-    """A pod got a node. pod: its name; shares: its cards. at_s: by the checker's clock."""
+    """A pod was bound to a node. pod: its name; shares: its cards. at_s: by the checker's clock."""
 
     pod: str
     node: str
@@ -54,7 +54,7 @@ class ClusterChecker:
         now_s: Callable[[], float],
         on_bound: Callable[[PodObject], None],
     ) -> None:
-        """now_s: monotonic seconds. on_bound: called for each pod that got its node, after the checks."""
+        """now_s: monotonic seconds. on_bound: called for each pod that was bound, after the checks."""
         self.bound: list[ObservedBinding] = []
         self.ended: list[tuple[str, float]] = []
         self.unhealthy_spells: list[UnhealthySpell] = []
@@ -79,7 +79,7 @@ class ClusterChecker:
         self.writes = 0
 
     def bindings_of(self, pod: str) -> list[ObservedBinding]:
-        """Each time that a pod of this name was bound, the latest last."""
+        """Return each binding of a pod with this name, the latest last."""
         return [bound for bound in self.bound if bound.pod == pod]
 
     def ledger(self) -> dict[str, NodeLedger]:
@@ -134,7 +134,7 @@ class ClusterChecker:
                 )
 
     def _count_cards(self) -> None:
-        """No card holds more than it has, and exclusive pods share no card."""
+        """Check that no card is overbooked, and that exclusive pods share no card."""
         self.writes += 1
         for node, entry in self.ledger().items():
             for uuid, units in entry.free.items():

@@ -1,8 +1,8 @@
-"""One client of a cluster in memory: `port.Cluster`, with faults between the two.
+"""One client of a cluster in memory: `port.Cluster`, with faults between client and server.
 
     request -> [fault?] -> executed by `World` -> [fault?] -> answer
 
-A request that takes effect after its client has given up waits in `_late`, for its time or for `deliver_late`; the
+A request that takes effect after its client has given up waits in `_late`, until its time or until `deliver_late`. The
 server then checks it against its state at that moment.
 """
 
@@ -59,10 +59,10 @@ _EVERY_KIND: Final = frozenset(kind.name for kind in (*KINDS, FAILED_PODS))
 
 
 class MemoryCluster:
-    """Satisfies `port.Cluster`.
+    """Implements `port.Cluster`.
 
-    faults: default none. sleep: seconds; every wait here goes through it. latency_s: from request to answer,
-    of requests that no fault hits. request_timeout_s: of requests that name no time-out.
+    faults: none by default. sleep: seconds; every wait here uses it. latency_s: from request to answer, for requests
+    without a fault. request_timeout_s: for requests without their own time-out.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class MemoryCluster:
         await self._ask(request, lambda: self.world.events.update(event, series))
 
     async def close(self) -> None:
-        """End every watch; the world stays, with the requests sent to it, for the next client."""
+        """End every watch; the world and the requests sent to it remain for the next client."""
         self.break_watches(Break.ENDED)
 
     def break_watches(self, how: Break, kind: Kind[T] | None = None) -> None:
@@ -179,11 +179,11 @@ class MemoryCluster:
 
     @property
     def late_requests(self) -> int:
-        """Requests that were given up by their client and have not been executed yet."""
+        """Number of requests that their client gave up and that have not been executed yet."""
         return len(self._late)
 
     def deliver_late(self) -> int:
-        """Execute all late requests now, in the order in which they were sent; returns how many had an effect."""
+        """Execute all late requests now, in the order in which they were sent; return how many had an effect."""
         return sum(self._deliver(ticket) for ticket in list(self._late))
 
     async def _ask(self, request: Request, act: Callable[[], R]) -> R:
@@ -192,7 +192,7 @@ class MemoryCluster:
     async def _answer(
         self, fault: RequestFault | None, act: Callable[[], R], timeout_s: float, binding: Binding | None = None
     ) -> R:
-        """The client's answer to a request that `act` executes."""
+        """Return the client's answer to a request that `act` executes."""
         await asyncio.sleep(0)  # no request is answered before its sender has yielded
         match fault:
             case None if self._latency_s > 0.0:
@@ -237,7 +237,7 @@ class MemoryCluster:
         try:
             self.world.pods.bind(binding.pod.namespace, binding.pod.name, node or binding.node, annotations)
         except ApiError:
-            return  # the other one is rejected just as this one will be
+            return  # the other binding is rejected just as this one will be
 
     def _take_effect(self, effect: Effect, act: Callable[[], object], late_s: float | None) -> None:
         if effect is Effect.NONE:
@@ -257,12 +257,12 @@ class MemoryCluster:
         self._deliver(ticket)
 
     def _deliver(self, ticket: int) -> bool:
-        """Whether it had an effect: it may have been delivered before, and the server may reject it."""
+        """Execute the request. Return whether it had an effect: it may be a duplicate, or the server may reject it."""
         act = self._late.pop(ticket, None)
         if act is None:
             return False
         try:
             act()
         except ApiError:
-            return False  # the client of this answer has gone
+            return False  # the client of this answer is gone
         return True

@@ -6,9 +6,9 @@ rules; the first one that applies to a request decides.
     fault           the client gets                  the request
     Throttle        429, Retry-After                 is not executed
     Refuse          403, 404, 409, other 4xx; 410    is not executed
-    Fail            500, 503, ...                    as `effect` says
-    Silence         nothing (ApiSilent)              as `effect` says
-    Stranger        a foreign answer (ApiSilent)     as `effect` says
+    Fail            500, 503, ...                    depends on `effect`
+    Silence         nothing (ApiSilent)              depends on `effect`
+    Stranger        a foreign answer (ApiSilent)     depends on `effect`
     Slow            the true answer, late            is executed in between
     Overtaken       the true answer                  is executed just after another scheduler has bound the pod
     WatchBreaks     its events up to a number, then the break
@@ -24,7 +24,7 @@ from scheduler.kube.port import ApiConflict, ApiError, ApiForbidden, ApiNotFound
 
 
 class Verb(Enum):
-    """One per method of `port.Cluster` that sends a request."""
+    """Verbs, one per method of `port.Cluster` that sends a request."""
 
     WATCH = "watch"
     BIND = "bind"
@@ -51,7 +51,7 @@ class Request:
 
 
 class Effect(Enum):
-    """Effect of a request that its answer does not show."""
+    """Hidden effect of a request that its answer does not show."""
 
     NONE = "never executed"
     AT_ONCE = "executed before the client is told"
@@ -59,7 +59,7 @@ class Effect(Enum):
 
 
 class Break(Enum):
-    """How a watch stops delivering."""
+    """Ways in which a watch stops delivering."""
 
     ENDED = "the server closes it in good order"
     LOST = "the connection is reset: ApiSilent"
@@ -69,14 +69,14 @@ class Break(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """429. retry_after_s: 0 when the server names no time."""
+    """A 429 answer. retry_after_s: 0 if the server gives no time."""
 
     retry_after_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """A definite no. status: 4xx."""
+    """A definite rejection. status: 4xx."""
 
     status: int = 403
     message: str = "refused by an injected fault"
@@ -95,8 +95,8 @@ class Fail:
 class Silence:
     """No answer.
 
-    after_s: seconds until the client knows; None: its whole time-out; 0: the connection is reset at once.
-    late_s: as in `Fail`, counted from when the client knows.
+    after_s: seconds until the client notices; None: its whole time-out; 0: the connection is reset at once.
+    late_s: as in `Fail`, counted from when the client notices.
     """
 
     effect: Effect = Effect.NONE
@@ -126,7 +126,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """Another scheduler binds the same pod just before. node: None for our own choice."""
+    """Another scheduler binds the same pod just before. node: None for the node that we chose."""
 
     node: str | None = None
     annotations: dict[str, str] = field(default_factory=dict)
@@ -151,9 +151,9 @@ def _always(_: Request) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class Rule:
-    """One fault and the requests that it hits.
+    """A fault and the requests that it hits.
 
-    count: requests still to hit, None without end. probability: of hitting one that applies, 0 to 1.
+    count: requests still to hit, None for no limit. probability: of hitting a matching request, 0 to 1.
     hits: requests hit so far.
     """
 
@@ -165,7 +165,7 @@ class Rule:
     hits: int = 0
 
     def applies(self, request: Request, chance: Random) -> bool:
-        """Whether it hits this request; counts it if so."""
+        """Return whether the rule hits this request; count it if so."""
         if request.verb is not self.verb or self.count == 0 or not self.when(request):
             return False
         if self.probability < 1.0 and chance.random() >= self.probability:
@@ -177,7 +177,7 @@ class Rule:
 
 
 class Faults:
-    """The rules in force, applied in the order in which they were added. seed: of every random choice here."""
+    """The active rules, applied in the order in which they were added. seed: of every random choice here."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rules: list[Rule] = []
@@ -192,7 +192,7 @@ class Faults:
         probability: float = 1.0,
         when: Callable[[Request], bool] = _always,
     ) -> Rule:
-        """Put a rule in force; raises ValueError for a fault that cannot happen to that verb."""
+        """Activate a rule. Raises ValueError for a fault that cannot happen to that verb."""
         if _ONLY_FOR.get(type(fault), verb) is not verb:
             raise ValueError(f"{type(fault).__name__} cannot happen to {verb.value}")
         rule = Rule(verb=verb, fault=fault, count=count, probability=probability, when=when)
@@ -200,15 +200,15 @@ class Faults:
         return rule
 
     def remove(self, rule: Rule) -> None:
-        """Take one rule out of force; raises ValueError when it is not in force."""
+        """Deactivate one rule. Raises ValueError if it is not active."""
         self._rules.remove(rule)
 
     def clear(self) -> None:
-        """Take every rule out of force."""
+        """Deactivate every rule."""
         self._rules.clear()
 
     def hitting(self, request: Request) -> RequestFault | None:
-        """Fault of this request; None without one."""
+        """Return the fault of this request; None without one."""
         for rule in self._rules:
             if rule.applies(request, self._chance):
                 return rule.fault
@@ -216,7 +216,7 @@ class Faults:
 
 
 def refusal(fault: Refuse) -> ApiError:
-    """The error that a client makes of this status."""
+    """Return the error that a client creates from this status."""
     errors: dict[int, type[ApiError]] = {
         401: ApiForbidden,
         403: ApiForbidden,

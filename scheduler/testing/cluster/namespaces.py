@@ -1,4 +1,4 @@
-"""Namespaces, nodes and the small kinds: ConfigMaps, what selects pods, budgets, PriorityClasses, Leases."""
+"""Namespaces, nodes and the small kinds: ConfigMaps, pod selectors, budgets, PriorityClasses, Leases."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic
@@ -45,11 +45,11 @@ class Namespaces(Verbs[Namespace]):
     """Verbs on one collection of namespaces."""
 
     def exists(self, name: str) -> bool:
-        """Whether there is one of that name."""
+        """Return whether a namespace with this name exists."""
         return self.collection.find("", name) is not None
 
     def create(self, name: str, labels: Mapping[str, str] | None = None) -> Namespace:
-        """Make one, with the label of its name that every namespace gets; raises ApiConflict when it exists."""
+        """Create a namespace, with the name label that every namespace gets. Raises ApiConflict if it exists."""
         with_name = {**(labels or {}), "kubernetes.io/metadata.name": name}
         return self.collection.create(Namespace(self._identity.given_to(ObjectMeta(name=name, labels=with_name))))
 
@@ -58,13 +58,13 @@ class Namespaces(Verbs[Namespace]):
             self.create(name)
 
     def label(self, name: str, labels: Mapping[str, str | None]) -> Namespace:
-        """Merge labels, None taking one away; raises ApiNotFound."""
+        """Merge labels; None removes one. Raises ApiNotFound."""
         old = self.collection.existing("", name)
         metadata = replace(old.metadata, labels=merge_patched(old.metadata.labels or {}, labels))
         return self.collection.replace(Namespace(metadata))
 
     def remove(self, name: str) -> None:
-        """Take the object away; raises ApiNotFound."""
+        """Remove the object. Raises ApiNotFound."""
         self.collection.remove("", name)
 
 
@@ -76,7 +76,7 @@ class NamespacedVerbs(Verbs[T]):
         self._namespaces = namespaces
 
     def add(self, wanted: T) -> T:
-        """Make one as it is written, and its namespace if that is missing; raises ApiConflict when it exists."""
+        """Create the object as given, and its namespace if missing. Raises ApiConflict if it exists."""
         meta = replace(wanted.metadata, namespace=wanted.metadata.namespace or _DEFAULT)
         self._namespaces.ensure(meta.namespace)
         return self.collection.create(replace(wanted, metadata=self._identity.given_to(meta)))
@@ -89,7 +89,7 @@ class ConfigMaps(NamespacedVerbs[ConfigMap]):
     """Verbs on one collection of ConfigMaps."""
 
     def create(self, namespace: str, name: str, data: Mapping[str, str]) -> ConfigMap:
-        """Make one, and its namespace if that is missing; raises ApiConflict when it exists."""
+        """Create a ConfigMap, and its namespace if missing. Raises ApiConflict if it exists."""
         return self.add(ConfigMap(ObjectMeta(name=name, namespace=namespace), dict(data)))
 
     def update(self, namespace: str, name: str, data: Mapping[str, str]) -> ConfigMap:
@@ -97,7 +97,7 @@ class ConfigMaps(NamespacedVerbs[ConfigMap]):
 
 
 class VerbsOfKinds:
-    """Verbs on the collections of some kinds. cluster_scoped: names of those whose objects are in no namespace."""
+    """Verbs on the collections of some kinds. cluster_scoped: names of the kinds without a namespace."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class VerbsOfKinds:
         return found
 
     def create(self, kind: Kind[T], wanted: T | Mapping[str, Any]) -> T:
-        """Make one of an object or a manifest, and its namespace if that is missing; raises ApiConflict."""
+        """Create an object from an object or a manifest, and its namespace if missing. Raises ApiConflict."""
         given = decoded(wanted, kind.type)
         meta = given.metadata
         if kind.name not in self._cluster_scoped:
@@ -141,27 +141,27 @@ class VerbsOfKinds:
 
 
 class PodDisruptionBudgets(NamespacedVerbs[PodDisruptionBudget]):
-    """Operations on one collection of budgets. No controller counts here: `allow` sets its result."""
+    """Operations on one collection of budgets. No controller counts here: `allow` sets the result."""
 
     def create(self, namespace: str, name: str, labels: Mapping[str, str], allowed: int) -> PodDisruptionBudget:
-        """Make one for the pods with these labels, and its namespace if that is missing; raises ApiConflict."""
+        """Create a budget for the pods with these labels, and its namespace if missing. Raises ApiConflict."""
         spec = DisruptionBudgetSpec(LabelSelector(match_labels=dict(labels)))
         metadata = ObjectMeta(name=name, namespace=namespace)
         return self.add(PodDisruptionBudget(metadata, spec, DisruptionBudgetStatus(allowed)))
 
     def allow(self, namespace: str, name: str, disruptions: int) -> PodDisruptionBudget:
-        """Allow this many more disruptions; raises ApiNotFound."""
+        """Allow this many more disruptions. Raises ApiNotFound."""
         old = self.collection.existing(namespace, name)
         return self.collection.replace(replace(old, status=replace(old.status, disruptions_allowed=disruptions)))
 
 
 class PriorityClasses(Verbs[PriorityClass]):
-    """Operations on one collection. Pods get no priority here: manifests have it."""
+    """Operations on one collection. Pods get no priority from it: their manifests carry the priority."""
 
     def create(
         self, name: str, value: int, *, global_default: bool = False, preemption_policy: str = ""
     ) -> PriorityClass:
-        """Make one; raises ApiConflict."""
+        """Create a PriorityClass. Raises ApiConflict."""
         made = PriorityClass(self._identity.given_to(ObjectMeta(name)), value, global_default, preemption_policy)
         return self.collection.create(made)
 
@@ -202,13 +202,13 @@ class Nodes(Verbs[Node]):
         return self.collection.find("", name)
 
     def add(self, node: Node | Mapping[str, Any]) -> Node:
-        """Make a node of an object or a manifest; raises ApiConflict when the name is taken."""
+        """Create a node from an object or a manifest. Raises ApiConflict if the name is taken."""
         wanted = decoded(node, Node)
         named = self._identity.given_to(replace(wanted.metadata, namespace=""))
         return self.collection.create(new_node(replace(wanted, metadata=named)))
 
     def update(self, name: str, change: Callable[[Node], Node]) -> Node:
-        """Replace the node by the result of `change`; raises ApiNotFound."""
+        """Replace the node by the result of `change`. Raises ApiNotFound."""
         return self.collection.replace(change(self.collection.existing("", name)))
 
     def patch(
@@ -221,7 +221,10 @@ class Nodes(Verbs[Node]):
         unschedulable: bool | None = None,
         allocatable: Mapping[str, str | None] | None = None,
     ) -> Node:
-        """Merge into a node in one write: a None value removes a key, a None part stays; raises ApiNotFound."""
+        """Merge into a node in one write. None as a value removes a key, as an argument changes nothing.
+
+        Raises ApiNotFound.
+        """
         node = self.collection.existing("", name)
         spec, status = node.spec, node.status
         if taints is not None:
@@ -239,5 +242,5 @@ class Nodes(Verbs[Node]):
         return self.collection.replace(Node(metadata, spec, status))
 
     def delete(self, name: str) -> Node:
-        """Remove the node; its pods stay, until a controller removes them. Raises ApiNotFound."""
+        """Remove the node; its pods stay until a controller removes them. Raises ApiNotFound."""
         return self.collection.remove("", name)

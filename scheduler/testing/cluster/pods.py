@@ -1,11 +1,11 @@
-"""Pods with the changes of users, other schedulers and kubelets.
+"""Pods, and the changes that users, other schedulers and kubelets make to them.
 
     absent --create--> Pending --bind--> Pending, on a node --set_phase--> Running --finish--> Succeeded, Failed
        ^                  |                        |                           |                     |
        +------ delete: without a node, when finished, or with no grace ------------------------------+
        +------ remove ------ being deleted <------ delete, with grace ---------+
 
-A finalizer, too, keeps a deleted pod until it is released.
+A finalizer also keeps a deleted pod until it is released.
 
 Effects of POST pods/{name}/binding and PATCH pods/{name}/status on a pod.
 Source: pkg/registry/core/pod/storage/storage.go (setPodNodeAndMetadata), pkg/api/v1/pod/util.go
@@ -30,7 +30,7 @@ _COPIED_FROM_NODE: Final[tuple[str, ...]] = ("topology.kubernetes.io/zone", "top
 
 
 def assigned(pod: PodObject, binding: Binding, node: Node | None) -> PodObject:
-    """The pod on its node, annotations merged key by key; raises ApiConflict, in the server's order of checks.
+    """Return the pod on its node, annotations merged by key. Raises ApiConflict, in the server's order of checks.
 
     node: None if it does not exist, which the server accepts.
     """
@@ -54,7 +54,7 @@ def assigned(pod: PodObject, binding: Binding, node: Node | None) -> PodObject:
 
 
 def check_uid(pod: PodObject, uid: str) -> None:
-    """Raise ApiConflict unless the pod has this uid, or `uid` is empty."""
+    """Raise ApiConflict unless the pod has this UID, or `uid` is empty."""
     if uid and uid != pod.metadata.uid:
         message = (
             f'Operation cannot be fulfilled on pods "{pod.metadata.name}": StorageError: invalid object, '
@@ -64,7 +64,7 @@ def check_uid(pod: PodObject, uid: str) -> None:
 
 
 def merged(conditions: tuple[PodCondition, ...], condition: PodCondition) -> tuple[PodCondition, ...]:
-    """The conditions with this one, replacing the one of its type."""
+    """Return the conditions with this one, which replaces the one of its type."""
     if any(other.type == condition.type for other in conditions):
         return tuple(condition if other.type == condition.type else other for other in conditions)
     return (*conditions, condition)
@@ -82,7 +82,7 @@ def _rejection(pod: PodObject) -> str | None:
 
 
 def _labels(pod: PodObject, node: Node | None) -> dict[str, str] | None:
-    """Labels with the zone and region of the node, which override the pod's since 1.35."""
+    """Return the labels with the node's zone and region, which override the pod's since Kubernetes 1.35."""
     of_node = (node.metadata.labels if node else None) or {}
     copied = {key: of_node[key] for key in _COPIED_FROM_NODE if key in of_node}
     return {**(pod.metadata.labels or {}), **copied} if copied else pod.metadata.labels
@@ -94,14 +94,14 @@ _SCHEDULED: Final = "PodScheduled"
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """A requested deletion. at_s: its deletionTimestamp, in Unix seconds as the others."""
+    """A requested deletion. at_s: its deletionTimestamp. All times are Unix seconds."""
 
     requested_s: float
     grace_s: float
     at_s: float
 
     def shortened(self, grace_s: float, now_s: float) -> Self:
-        """With this grace, if it is shorter; counted from the first deletion request."""
+        """Return the deletion with this grace period if it is shorter; counted from the first deletion request."""
         if grace_s >= self.grace_s:
             return self
         return replace_fields(self, grace_s=grace_s, at_s=max(now_s, self.requested_s + grace_s))
@@ -116,15 +116,15 @@ class Pods(Verbs[PodObject]):
         super().__init__(collection, identity)
         self._namespaces = namespaces
         self._nodes = nodes
-        self._with_finalizer: set[str] = set()  # uids of pods with a finalizer
-        self._ends: dict[str, _End] = {}  # by uid, of terminating pods
-        self._scheduled: dict[str, str] = {}  # by uid: last transition of the condition PodScheduled
+        self._with_finalizer: set[str] = set()  # UIDs of pods with a finalizer
+        self._ends: dict[str, _End] = {}  # by UID, of terminating pods
+        self._scheduled: dict[str, str] = {}  # by UID: last transition of the condition PodScheduled
 
     def find(self, namespace: str, name: str) -> PodObject | None:
         return self.collection.find(namespace, name)
 
     def create(self, pod: PodObject | Mapping[str, Any]) -> PodObject:
-        """Make a pod of an object or a manifest, and its namespace if that is missing; raises ApiConflict."""
+        """Create a pod from an object or a manifest, and its namespace if missing. Raises ApiConflict."""
         wanted = new_pod(decoded(pod, PodObject))
         self._namespaces.ensure(wanted.metadata.namespace)
         made = self.collection.create(replace(wanted, metadata=self._identity.given_to(wanted.metadata)))
@@ -133,22 +133,22 @@ class Pods(Verbs[PodObject]):
         return made
 
     def update(self, namespace: str, name: str, change: Callable[[PodObject], PodObject]) -> PodObject:
-        """Replace the pod by the result of `change`; raises ApiNotFound."""
+        """Replace the pod by the result of `change`. Raises ApiNotFound."""
         return self.collection.replace(change(self.collection.existing(namespace, name)))
 
     def assign(self, binding: Binding) -> PodObject:
-        """Apply a POST of this binding; raises ApiNotFound, ApiConflict."""
+        """Apply a POST of this binding. Raises ApiNotFound, ApiConflict."""
         pod = self.collection.existing(binding.pod.namespace, binding.pod.name)
         bound = self.collection.replace(assigned(pod, binding, self._nodes.find(binding.node)))
         self._scheduled[bound.metadata.uid] = timestamp(self._identity.now_s())
         return bound
 
     def bind(self, namespace: str, name: str, node: str, annotations: Mapping[str, str] | None = None) -> PodObject:
-        """Bind as another scheduler or a user does; raises ApiNotFound, ApiConflict."""
+        """Bind as another scheduler or a user does. Raises ApiNotFound, ApiConflict."""
         return self.assign(Binding(PodKey(namespace, name, ""), node, dict(annotations or {})))
 
     def set_condition(self, key: PodKey, condition: PodCondition) -> PodObject:
-        """Merge one condition into the status; raises ApiNotFound, ApiConflict for another uid."""
+        """Merge one condition into the status. Raises ApiNotFound; ApiConflict for another UID."""
         pod = self.collection.existing(key.namespace, key.name)
         check_uid(pod, key.uid)
         conditions = merged(pod.status.conditions, condition)
@@ -157,7 +157,7 @@ class Pods(Verbs[PodObject]):
         return self.collection.replace(replace(pod, status=replace(pod.status, conditions=conditions)))
 
     def last_scheduled(self, scheduler_name: str) -> LastScheduled:
-        """Last scheduling, see `port.Cluster.last_scheduled`."""
+        """Return the last scheduling, see `port.Cluster.last_scheduled`."""
         pods = [pod for pod in self.collection if pod.spec.scheduler_name == scheduler_name]
         return LastScheduled(
             max((self._scheduled.get(pod.metadata.uid, "") for pod in pods), default=""),
@@ -165,18 +165,18 @@ class Pods(Verbs[PodObject]):
         )
 
     def nominate(self, key: PodKey, node: str) -> PodObject:
-        """Write status.nominatedNodeName; raises ApiNotFound, ApiConflict for another uid."""
+        """Write status.nominatedNodeName. Raises ApiNotFound; ApiConflict for another UID."""
         pod = self.collection.existing(key.namespace, key.name)
         check_uid(pod, key.uid)
         return self.collection.replace(replace(pod, status=replace(pod.status, nominated_node_name=node)))
 
     def delete_of(self, key: PodKey) -> None:
-        """`delete` of the pod with this uid; raises ApiNotFound, ApiConflict for another uid."""
+        """Delete the pod with this UID. Raises ApiNotFound; ApiConflict for another UID."""
         check_uid(self.collection.existing(key.namespace, key.name), key.uid)
         self.delete(key.namespace, key.name)
 
     def set_phase(self, namespace: str, name: str, phase: str, *, reason: str = "", message: str = "") -> PodObject:
-        """Report as the kubelet does: `Running`, or `Failed` with `reason` "OutOfcpu"; raises ApiNotFound."""
+        """Report as the kubelet does: `Running`, or `Failed` with `reason` "OutOfcpu". Raises ApiNotFound."""
         pod = self.collection.existing(namespace, name)
         return self.collection.replace(
             replace(pod, status=replace(pod.status, phase=phase, reason=reason, message=message))
@@ -192,10 +192,10 @@ class Pods(Verbs[PodObject]):
         return self.set_phase(namespace, name, phase, reason=reason, message=message)
 
     def delete(self, namespace: str, name: str, *, grace_s: float = 30.0) -> None:
-        """Delete as a user does; a second time may only shorten the grace. Raises ApiNotFound.
+        """Delete as a user does; a second deletion can only shorten the grace period. Raises ApiNotFound.
 
-        A pod that does not run has no grace. Without grace and finalizers, it is deleted at once: a watch gets first
-        its deletion request, then its deletion.
+        A pod that does not run has no grace period. Without grace period and finalizers, it is deleted at once: a watch
+        first gets its deletion request, then its deletion.
         Source: apiserver/pkg/registry/rest/delete.go (BeforeDelete), pkg/registry/core/pod/strategy.go
         (CheckGracefulDelete).
         """
@@ -213,7 +213,7 @@ class Pods(Verbs[PodObject]):
         self._remove_when_due(namespace, name, uid)
 
     def release(self, namespace: str, name: str) -> None:
-        """Take the finalizers away, and with them a pod that has no grace left; raises ApiNotFound."""
+        """Remove the finalizers, and the pod too if its grace period is over. Raises ApiNotFound."""
         uid = self.collection.existing(namespace, name).metadata.uid
         self._with_finalizer.discard(uid)
         self._remove_when_due(namespace, name, uid)

@@ -1,4 +1,4 @@
-"""Claims, volumes and other storage objects, with the changes of users, operators and provisioners."""
+"""Claims, volumes and other storage objects, and the changes that users, operators and provisioners make to them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -35,16 +35,16 @@ class Storage(VerbsOfKinds):
         super().__init__(OF_STORAGE, versions, history_limit, identity, namespaces, cluster_scoped=_CLUSTER_SCOPED)
 
     def create(self, kind: Kind[T], wanted: T | Mapping[str, Any]) -> T:
-        """Make one of an object or a manifest, and its namespace if that is missing; raises ApiConflict."""
+        """Create an object from an object or a manifest, and its namespace if missing. Raises ApiConflict."""
         return super().create(kind, _with_phase(decoded(wanted, kind.type)))
 
     def update(self, kind: Kind[T], namespace: str, name: str, change: Callable[[T], T]) -> T:
-        """Replace the object by the result of `change`; raises ApiNotFound."""
+        """Replace the object by the result of `change`. Raises ApiNotFound."""
         collection = self.of(kind)
         return collection.replace(change(collection.existing(namespace, name)))
 
     def bind_volume(self, wanted: VolumeForClaim) -> str:
-        """Execute the request; raises ApiNotFound, ApiConflict."""
+        """Execute the request. Raises ApiNotFound, ApiConflict."""
         volume = self.of(VOLUMES).existing("", wanted.volume)
         _check(volume, wanted.version, VOLUMES)
         reference = ClaimReference(wanted.claim_namespace, wanted.claim, wanted.claim_uid)
@@ -53,13 +53,13 @@ class Storage(VerbsOfKinds):
         return self.of(VOLUMES).replace(written).metadata.resource_version
 
     def select_node(self, wanted: NodeForClaim) -> str:
-        """Execute the request; raises ApiNotFound, ApiConflict."""
+        """Execute the request. Raises ApiNotFound, ApiConflict."""
         claim = self.of(CLAIMS).existing(wanted.namespace, wanted.claim)
         _check(claim, wanted.version, CLAIMS)
         return self.of(CLAIMS).replace(_annotated(claim, {_SELECTED_NODE: wanted.node})).metadata.resource_version
 
     def bind(self, namespace: str, claim: str, volume: str) -> None:
-        """Complete the binding of the two, as the controller of volumes does."""
+        """Complete the binding of the two, as the volume controller does."""
 
         def of_volume(found: PersistentVolume) -> PersistentVolume:
             uid = self.of(CLAIMS).existing(namespace, claim).metadata.uid
@@ -74,12 +74,12 @@ class Storage(VerbsOfKinds):
         self.update(CLAIMS, namespace, claim, of_claim)
 
     def annotate_claim(self, namespace: str, name: str, annotations: Mapping[str, str | None]) -> None:
-        """Merge annotations; None takes one away."""
+        """Merge annotations; None removes one."""
         self.update(CLAIMS, namespace, name, lambda found: _annotated(found, annotations))
 
 
 def _with_phase(given: T) -> T:
-    """The object with its initial phase, unless it has one."""
+    """Return the object with an initial phase, unless it has a phase."""
     if isinstance(given, PersistentVolume) and not given.status.phase:
         return replace(given, status=storage.PersistentVolumeStatus("Available"))
     if isinstance(given, PersistentVolumeClaim) and not given.status.phase:

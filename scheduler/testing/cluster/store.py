@@ -1,12 +1,12 @@
-"""Objects of one resource, their resource versions, the history that watches read, and what a selector shows.
+"""Objects of one resource, their resource versions, the history for watches, and selectors.
 
     absent --create--> present --remove--> absent
                         |   ^
                         +---+ replace (an equal replacement is not a change, as on a real server)
 
-Every change takes the next version of a counter that all collections share, as etcd's revision is shared.
-The history is a log with absolute positions; a watch keeps its position, so that reading costs only the events
-returned. It is bounded: at least the last `history_limit` changes are kept, older ones have expired.
+Every change takes the next version of a counter that all collections share, like etcd's revision.
+The history is a log with absolute positions; a watch keeps its position, so reading costs only the events returned. It
+is bounded: at least the last `history_limit` changes are kept; older ones have expired.
 Pure: no clock, no waiting.
 """
 
@@ -23,7 +23,7 @@ from scheduler.kube.port import ApiConflict, ApiNotFound, ApiRejected, Changed, 
 
 @dataclass(frozen=True, slots=True)
 class StoredChange(Generic[T]):
-    """One write. before: None when the object was created; after: None when it was removed."""
+    """One write. before: None if the object was created; after: None if it was removed."""
 
     version: int
     before: T | None
@@ -31,13 +31,13 @@ class StoredChange(Generic[T]):
 
 
 class Versions:
-    """The counter of resource versions: strictly rising, shared by every collection of a cluster."""
+    """The counter of resource versions: strictly increasing, shared by every collection of a cluster."""
 
     def __init__(self) -> None:
         self.last = 1
 
     def take(self) -> int:
-        """The next version."""
+        """Return the next version."""
         self.last += 1
         return self.last
 
@@ -67,34 +67,37 @@ class Collection(Generic[T]):
 
     @property
     def version(self) -> int:
-        """The version of the cluster now, which may belong to a change of another collection."""
+        """The current version of the cluster, which may belong to a change in another collection."""
         return self._versions.last
 
     def find(self, namespace: str, name: str) -> T | None:
-        """The object, or None. namespace: "" for cluster-scoped objects."""
+        """Return the object, or None. namespace: "" for cluster-scoped objects."""
         return self._objects.get((namespace, name))
 
     def existing(self, namespace: str, name: str) -> T:
-        """The object; raises ApiNotFound."""
+        """Return the object. Raises ApiNotFound."""
         found = self._objects.get((namespace, name))
         if found is None:
             raise ApiNotFound(f'{self.resource} "{name}" not found', 404)
         return found
 
     def create(self, wanted: T) -> T:
-        """The object as stored, with its version; raises ApiConflict when the name is taken."""
+        """Create the object; return it as stored, with its version. Raises ApiConflict if the name is taken."""
         key = (wanted.metadata.namespace, wanted.metadata.name)
         if key in self._objects:
             raise ApiConflict(f'{self.resource} "{wanted.metadata.name}" already exists', 409)
         return self._write(None, wanted)
 
     def replace(self, wanted: T) -> T:
-        """The object as stored; raises ApiNotFound. An object equal to the stored one, version included, is left."""
+        """Replace the object; return it as stored. An equal object, version included, stays unchanged.
+
+        Raises ApiNotFound.
+        """
         before = self.existing(wanted.metadata.namespace, wanted.metadata.name)
         return before if wanted == before else self._write(before, wanted)
 
     def remove(self, namespace: str, name: str) -> T:
-        """The object as it was last; raises ApiNotFound."""
+        """Remove the object; return its last state. Raises ApiNotFound."""
         before = self.existing(namespace, name)
         del self._objects[namespace, name]
         self._append(StoredChange(self._versions.take(), before, None))
@@ -106,18 +109,18 @@ class Collection(Generic[T]):
         return self._dropped + len(self._log)
 
     def position_after(self, version: int) -> int:
-        """Position of the first change later than `version`; raises WatchExpired when some of those are gone."""
+        """Return the position of the first change later than `version`. Raises WatchExpired if some have expired."""
         if version < self._horizon:
             raise WatchExpired(f"too old resource version: {version} ({self._horizon})", 410)
         return self._dropped + bisect_right(self._log, version, key=_version_of)
 
     def changes(self, position: int, at_most: int) -> list[StoredChange[T]] | None:
-        """Changes from a position on, empty at the end; None when they are no longer kept."""
+        """Return the changes from a position on, empty at the end; None if they are no longer kept."""
         start = position - self._dropped
         return self._log[start : start + at_most] if start >= 0 else None
 
     def compact(self) -> None:
-        """Let every version before now expire; a reader with a position continues."""
+        """Expire every version before the current one; a reader with a position continues."""
         self._horizon = self.version
 
     def _write(self, before: T | None, wanted: T) -> T:
@@ -129,7 +132,7 @@ class Collection(Generic[T]):
 
     def _append(self, change: StoredChange[T]) -> None:
         self._log.append(change)
-        if len(self._log) >= 2 * self._history_limit:  # in one go, so that each change pays O(1)
+        if len(self._log) >= 2 * self._history_limit:  # in one go, so that each change costs O(1)
             surplus = len(self._log) - self._history_limit
             self._horizon = max(self._horizon, self._log[surplus - 1].version)
             self._dropped += surplus
@@ -141,7 +144,7 @@ class Collection(Generic[T]):
 class Cursor(Generic[T]):
     """Reads the changes of a collection since its creation, each once and in order.
 
-    A reader that is later than the history reaches back gets nothing.
+    A reader that falls behind the kept history gets nothing.
     """
 
     def __init__(self, collection: Collection[T]) -> None:
@@ -150,18 +153,18 @@ class Cursor(Generic[T]):
 
     @property
     def is_behind(self) -> bool:
-        """Whether `take` has something."""
+        """Whether `take` would return changes."""
         return self._position != self._collection.end
 
     def take(self) -> list[StoredChange[T]]:
-        """Changes since the last call."""
+        """Return the changes since the last call."""
         changes = self._collection.changes(self._position, self._collection.end - self._position) or []
         self._position += len(changes)
         return changes
 
 
 def with_version(wanted: T, version: int) -> T:
-    """The object at another resource version."""
+    """Return the object at another resource version."""
     return replace(wanted, metadata=replace(wanted.metadata, resource_version=str(version)))
 
 
@@ -170,7 +173,7 @@ def _version_of(change: StoredChange[T]) -> int:
 
 
 class Feed(Generic[T]):
-    """Deliveries of a watch of one kind, batch by batch."""
+    """Delivers the changes of one kind as watch batches."""
 
     def __init__(
         self, collection: Collection[T], kind: Kind[T], handle: Callable[[list[Changed[T] | Deleted[T]]], None]
@@ -199,7 +202,7 @@ _OF_EVERY_RESOURCE: Final[dict[str, Field]] = {
     "metadata.name": attrgetter("metadata.name"),
     "metadata.namespace": attrgetter("metadata.namespace"),
 }
-# Fields of pkg/apis/core/v1/conversion.go that this project decodes.
+# The fields of pkg/apis/core/v1/conversion.go that this project decodes.
 _OF_PODS: Final[dict[str, Field]] = {
     "spec.nodeName": attrgetter("spec.node_name"),
     "spec.schedulerName": attrgetter("spec.scheduler_name"),
@@ -209,12 +212,12 @@ _OF_PODS: Final[dict[str, Field]] = {
 
 
 def resource_of(kind: Kind[T]) -> str:
-    """The plural name of the resource: `/api/v1/namespaces/kube-system/configmaps` is of `configmaps`."""
+    """Return the plural name of the resource: `/api/v1/namespaces/kube-system/configmaps` is of `configmaps`."""
     return kind.path.rsplit("/", 1)[-1]
 
 
 def namespace_of(kind: Kind[T]) -> str:
-    """The namespace in the path, "" for all."""
+    """Return the namespace in the path, "" for all."""
     match kind.path.split("/"):
         case [*_, "namespaces", namespace, _]:
             return namespace
@@ -222,7 +225,7 @@ def namespace_of(kind: Kind[T]) -> str:
 
 
 def shown_by(kind: Kind[T]) -> Callable[[T], bool]:
-    """Whether the kind shows an object; raises ApiRejected for a selector that the server would reject."""
+    """Return a test of whether the kind shows an object. Raises ApiRejected for an invalid selector."""
     fields = _OF_EVERY_RESOURCE | (_OF_PODS if resource_of(kind) == "pods" else {})
     terms = [_term(text, fields) for text in kind.field_selector.split(",") if text]
     if namespace := namespace_of(kind):
@@ -235,7 +238,7 @@ def shown_by(kind: Kind[T]) -> Callable[[T], bool]:
 
 
 def _term(text: str, fields: dict[str, Field]) -> tuple[Field, str, bool]:
-    """`a=b`, `a==b` or `a!=b` as (field, value, whether they must be equal)."""
+    """Parse `a=b`, `a==b` or `a!=b` to (field, value, whether they must be equal)."""
     name, operator, value = text.partition("!=") if "!=" in text else text.replace("==", "=").partition("=")
     if not operator:
         raise ApiRejected(f"invalid field selector: {text!r}", 400)

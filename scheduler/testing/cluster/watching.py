@@ -4,7 +4,7 @@
       |                | silent for too long
       +--fail, end-----+--> over: the error once, or the end
 
-Woken by the collection's listener, never polling; each batch costs what it delivers.
+The collection's listener wakes it, without polling; the cost of a batch is proportional to its events.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class WatchTiming:
-    """bookmark_every_s: None for no bookmarks. silence_s: the client gives up after this silence."""
+    """Timing of watches. bookmark_every_s: None for no bookmarks. silence_s: the client gives up after this silence."""
 
     bookmark_every_s: float | None = 60.0
     silence_s: float = 90.0
 
 
 class WatchConnection(Generic[T]):
-    """An open watch; `close` it. since: as in `port.Cluster.watch`. breaks: when it breaks, if at all."""
+    """An open watch; `close` it. since: as in `port.Cluster.watch`. breaks: when it breaks, None for never."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class WatchConnection(Generic[T]):
         collection.listeners.append(self._wake)
 
     async def next_batch(self) -> list[WatchEvent[T]] | None:
-        """The next events, 1 to BATCH of them; None at the end. Raises what broke the connection."""
+        """Return the next events, 1 to BATCH of them; None at the end. Raises the error that broke the connection."""
         while True:
             await self._something_to_deliver()
             if self._failure is not None:
@@ -83,7 +83,7 @@ class WatchConnection(Generic[T]):
                 return batch
 
     def break_off(self, how: Break) -> None:
-        """Stop delivering, as a broken connection; undelivered events are lost, except when stalled."""
+        """Stop delivering, like a broken connection; undelivered events are lost, except during a stall."""
         match how:
             case Break.ENDED:
                 self._over = True
@@ -96,13 +96,13 @@ class WatchConnection(Generic[T]):
         self._wake()
 
     def resume(self) -> None:
-        """Continue after a stall with all events since."""
+        """Continue after a stall with all events since then."""
         self._stalled = False
         self._stop_timer("silence")
         self._wake()
 
     def close(self) -> None:
-        """Forget the connection; it delivers nothing more."""
+        """Drop the connection; it delivers nothing more."""
         self._over = True
         self._collection.listeners.remove(self._wake)
         for name in list(self._timers):
@@ -111,7 +111,7 @@ class WatchConnection(Generic[T]):
 
     async def _something_to_deliver(self) -> None:
         self._start_timers()
-        await asyncio.sleep(0)  # between two batches other tasks run, as between two reads of a socket
+        await asyncio.sleep(0)  # other tasks run between two batches, as between two reads of a socket
         while not self._ready():
             self._woken = asyncio.get_running_loop().create_future()
             self._start_timers()
@@ -128,7 +128,7 @@ class WatchConnection(Generic[T]):
         return not self._list_delivered or self._position < self._collection.end or self._bookmark_due
 
     def _take(self, at_most: int) -> list[WatchEvent[T]]:
-        """Events in order: the rest of the list, then changes, then a bookmark that is due; may be none."""
+        """Return events in order: the rest of the list, then changes, then a bookmark that is due; may be empty."""
         batch = list(islice(self._listing, at_most))
         if not batch:
             self._list_delivered = True
@@ -142,14 +142,14 @@ class WatchConnection(Generic[T]):
 
     def _take_changes(self, at_most: int) -> list[WatchEvent[T]]:
         changes = self._collection.changes(self._position, at_most)
-        if changes is None:  # too slow a reader: the server ends the watch, and the missed events may have expired
+        if changes is None:  # the reader is too slow: the server ends the watch, and the missed events may have expired
             self._over = True
             return []
         self._position += len(changes)
         return [event for change in changes if (event := _event(change, self._shown)) is not None]
 
     def _listed(self) -> Iterator[WatchEvent[T]]:
-        """The objects at the moment of the read; by namespace and name, as an API server lists."""
+        """Yield the objects at the moment of the read; by namespace and name, as an API server lists."""
         objects = sorted(filter(self._shown, self._collection), key=_by_key)
         return chain([ListBegins()], map(Changed, objects), [ListEnds(str(self._collection.version))])
 
@@ -181,7 +181,7 @@ class WatchConnection(Generic[T]):
 
 
 def last_change(kind: Kind[T], collection: Collection[T], since: str) -> str:
-    """Version of the last change, see `port.Cluster.last_change`."""
+    """Return the version of the last change, see `port.Cluster.last_change`."""
     shown = shown_by(kind)
     position = collection.position_after(_parsed(since))
     later = collection.changes(position, collection.end - position) or []
@@ -189,9 +189,9 @@ def last_change(kind: Kind[T], collection: Collection[T], since: str) -> str:
 
 
 def _event(change: StoredChange[T], shown: Callable[[T], bool]) -> Changed[T] | Deleted[T] | None:
-    """The event of a watch for a change; None if it never showed the object.
+    """Return the watch's event for a change; None if the watch never showed the object.
 
-    An object that stops matching is Deleted as it was while it matched, at the version of the change: a pod that turned
+    An object that stops matching is Deleted in its last matching state, at the version of the change: a pod that turned
     Failed is still Running there. Source: apiserver/pkg/storage/cacher/cache_watcher.go, convertToWatchEvent.
     """
     if change.after is not None and shown(change.after):

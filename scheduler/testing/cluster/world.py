@@ -1,8 +1,8 @@
-"""A cluster from its operator's view: everything besides our scheduler, synchronous.
+"""A cluster from its operator's view: everything except our scheduler, synchronous.
 
-The Events that clients have written, in order, as a server would accept them.
-A note that is too long is cut, as a client does before it sends it; other invalid Events are rejected. Source of the
-rules: pkg/apis/core/validation/events.go (validateV1EventSeries and its like), Kubernetes 1.36.
+Also holds the Events that clients have written, in order, under the server's rules. A note that is too long is cut, as
+a client does before sending; other invalid Events are rejected. Source of the rules: pkg/apis/core/validation/events.go
+(validateV1EventSeries and similar functions), Kubernetes 1.36.
 """
 
 import re
@@ -43,7 +43,7 @@ class StoredEvent:
 
 
 class EventLog:
-    """namespace_exists: checked before an Event is created."""
+    """The written Events. namespace_exists: checked before an Event is created."""
 
     def __init__(self, namespace_exists: Callable[[str], bool]) -> None:
         self._namespace_exists = namespace_exists
@@ -61,7 +61,7 @@ class EventLog:
         return [e for e in self if (e.record.namespace, e.record.object_name) == (namespace, name)]
 
     def create(self, record: EventRecord) -> None:
-        """Store a new event; raises ApiRejected, ApiNotFound (no such namespace), ApiConflict (the name is taken)."""
+        """Store a new event. Raises ApiRejected, ApiNotFound (no such namespace), ApiConflict (the name is taken)."""
         if problem := _problem(record):
             raise ApiRejected(f'Event "{record.name}" is invalid: {problem}', 422)
         key = _key(record)
@@ -72,14 +72,14 @@ class EventLog:
         self._events[key] = StoredEvent(replace(record, note=cut_note(record.note)))
 
     def update(self, record: EventRecord, series: EventSeries) -> None:
-        """Set the series; raises ApiNotFound."""
+        """Set the series. Raises ApiNotFound."""
         key = _key(record)
         if key not in self._events:
             raise ApiNotFound(f'events.events.k8s.io "{record.name}" not found', 404)
         self._events[key] = replace(self._events[key], series=series)
 
     def expire(self) -> None:
-        """Forget every event, as the server does an hour after the last write to each."""
+        """Drop every event, as the server does an hour after the last write to each."""
         self._events.clear()
 
 
@@ -88,7 +88,7 @@ def _key(record: EventRecord) -> tuple[str, str]:
 
 
 def _problem(record: EventRecord) -> str | None:
-    """The first error for which a server would reject it. Lengths are in bytes, as Go's `len`."""
+    """Return the first error for which a server would reject the Event. Lengths are in bytes, as in Go's `len`."""
     if len(record.name) > _NAME_BYTES or not _NAME.fullmatch(record.name):
         return f'metadata.name: Invalid value: "{record.name}"'
     fields = {
@@ -115,7 +115,7 @@ _MADE_BY_THE_SERVER: Final = ("default", "kube-system", "kube-public", "kube-nod
 class World:
     """All objects of one cluster.
 
-    now_s: Unix seconds, for timestamps. history_limit: number of past changes of each resource that a watch can get.
+    now_s: Unix seconds, for timestamps. history_limit: number of past changes per resource that a watch can get.
     """
 
     def __init__(self, now_s: Callable[[], float], history_limit: int = HISTORY_LIMIT) -> None:
@@ -149,14 +149,14 @@ class World:
         return self._versions.last
 
     def collection(self, kind: Kind[T]) -> Collection[T]:
-        """The collection that a kind shows; raises ApiNotFound for a resource that is not simulated."""
+        """Return the collection that a kind shows. Raises ApiNotFound for a resource that is not simulated."""
         found: Collection[T] | None = self._collections.get(resource_of(kind))
         if found is None:
             raise ApiNotFound("the server could not find the requested resource", 404)
         return found
 
     def delete_namespace(self, name: str) -> None:
-        """Remove a namespace and its objects, as the namespace controller does; raises ApiNotFound."""
+        """Remove a namespace and its objects, as the namespace controller does. Raises ApiNotFound."""
         self.namespaces.collection.existing("", name)
         for pod in [pod for pod in self.pods if pod.metadata.namespace == name]:
             self.pods.remove(name, pod.metadata.name)
@@ -167,6 +167,6 @@ class World:
         self.namespaces.remove(name)
 
     def compact_history(self) -> None:
-        """Let every resource version before now expire: a watch from one of them gets 410."""
+        """Expire every resource version before the current one: a watch from an older one gets 410."""
         for collection in self._collections.values():
             collection.compact()

@@ -1,4 +1,4 @@
-"""Tests of rules, for their authors: `scheduler.testing.rules.check.check_rule` runs one through random histories.
+"""Tests of rules, for their authors: `scheduler.testing.rules.check.check_rule` tests one with random histories.
 
 Needs hypothesis, the optional extra `testing`.
 """

@@ -1,7 +1,7 @@
-"""`check_rule`: one rule through random histories.
+"""`check_rule` tests one rule with random histories.
 
-Labels and annotations that a rule reads: detected by one run over objects that note their reads.
-A key that the rule looks up is found. One that it finds by iterating over all of them is not: its user must name it.
+Also detects the labels and annotations that a rule reads, by one run over objects that record reads. A key that the
+rule looks up is found. A key that it finds by iterating over all of them is not: its user must name it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ ValueT = TypeVar("ValueT", Pod, Template)
 
 @dataclass(slots=True)
 class Seen:
-    """The keys that were asked for."""
+    """The keys that were read."""
 
     labels: set[str] = field(default_factory=set)
     annotations: set[str] = field(default_factory=set)
@@ -38,7 +38,7 @@ class Seen:
     fields: set[str] = field(default_factory=set)
 
     def less(self, other: "Seen", known: Named) -> Named:
-        """Keys without the known ones, as named keys with the generic values."""
+        """Return the keys without the known ones, as named keys with the generic values."""
 
         def named(mine: set[str], theirs: set[str], given: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
             return dict.fromkeys(sorted(mine - theirs), GENERIC) | dict(given)
@@ -53,10 +53,10 @@ class Seen:
 
 
 class Noting(dict[str, str]):
-    """Texts that note the keys they are asked for."""
+    """Texts that record the keys that are read."""
 
     def __init__(self, texts: Mapping[str, str], seen: set[str]) -> None:
-        """seen: where the keys go."""
+        """seen: receives the keys."""
         super().__init__(texts)
         self._seen = seen
 
@@ -79,27 +79,27 @@ class Noting(dict[str, str]):
     def get(self, key: str, default: DefaultT, /) -> str | DefaultT: ...
 
     def get(self, key: str, default: object = None, /) -> object:
-        """The value, noting the key."""
+        """Return the value and record the key."""
         self._seen.add(key)
         return super().get(key, default)
 
 
 class NotingLabels(Labels):
-    """Labels of nodes that note the keys of requested columns."""
+    """Labels of nodes that record the keys of requested columns."""
 
     def __init__(self, seen: set[str]) -> None:
-        """seen: where the keys go."""
+        """seen: receives the keys."""
         super().__init__()
         self._seen = seen
 
     def column(self, key: str) -> LabelColumn:
-        """The column, noting the key."""
+        """Return the column and record the key."""
         self._seen.add(key)
         return super().column(key)
 
 
 def noting(value: ValueT, seen: set[str]) -> ValueT:
-    """A copy that notes the fields it is asked for."""
+    """Return a copy that records the fields that are read."""
 
     def read(self: ValueT, name: str) -> object:
         seen.add(name)
@@ -111,7 +111,7 @@ def noting(value: ValueT, seen: set[str]) -> ValueT:
 
 
 class NotingWorld(TrialWorld):
-    """A world whose objects note their reads."""
+    """A world whose objects record their reads."""
 
     def __init__(self, profile: Profile) -> None:
         super().__init__(profile)
@@ -120,7 +120,7 @@ class NotingWorld(TrialWorld):
         self.tables.labels = NotingLabels(self.seen.node_labels)
 
     def pod(self, live: LivePod, *, waiting: bool = False) -> Pod:
-        """The pod, noting its reads."""
+        """Return the pod, which records its reads."""
         pod = super().pod(live, waiting=waiting)
         template = self._templates.get(pod.template)
         if template is None:
@@ -130,7 +130,7 @@ class NotingWorld(TrialWorld):
         return noting(pod, self.seen.fields)
 
     def node(self, name: str) -> objects.Node:
-        """The node, noting its reads."""
+        """Return the node, which records its reads."""
         node = super().node(name)
         labels = Noting(node.metadata.labels or {}, self.seen.node_labels)
         annotations = Noting(node.metadata.annotations or {}, self.seen.node_annotations)
@@ -145,9 +145,9 @@ def keys_read(
     nodes: Sequence[objects.Node],
     pods: Sequence[objects.PodObject],
 ) -> Named:
-    """`named`, and the other keys that the rule reads. Raises PluginError.
+    """Return `named` and the other keys that the rule reads. Raises PluginError.
 
-    Its reads may depend on the values: it runs once without values, then once with each of the generic ones.
+    Reads may depend on values: the rule runs once without values, then once with each of the generic ones.
     """
     for attempt in range(len(GENERIC)):
         told = [*_steps(named, attempt)]
@@ -216,13 +216,13 @@ def check_rule(
     seed: int = 0,
     shrink_s: float = 30.0,
 ) -> None:
-    """Raise RuleBroken with the smallest history in which the rule's answer differs from a fresh evaluation.
+    """Test a rule. Raises RuleBroken with the smallest history in which its answer differs from a fresh evaluation.
 
-    args: as in `pluginConfig`, or an instance of `rule.Args`. pods, nodes: manifests that histories use besides the
-    kit's own. labels, annotations: key -> values for pods; node_…: for nodes; other keys that the rule reads are
+    args: as in `pluginConfig`, or an instance of `rule.Args`. pods, nodes: manifests that histories use in addition to
+    the kit's own. labels, annotations: key -> values for pods; node_…: for nodes; other keys that the rule reads are
     detected, and get values such as "1", "a" and "". steps: maximum per history. examples: number of histories. seed:
     the same seed tries the same histories. shrink_s: maximum time to search for a smaller failing history.
-    PluginError: an answer of a wrong shape or type.
+    Raises PluginError for an answer of a wrong shape or type.
     """
     given = args_of(rule, args)
     named = Named(labels=labels, annotations=annotations, node_labels=node_labels, node_annotations=node_annotations)

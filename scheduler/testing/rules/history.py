@@ -1,4 +1,4 @@
-"""Runs a history: after every step the living cluster is compared with one made from scratch of the same objects."""
+"""Runs a history: after every step, compares the live cluster with one built from scratch from the same objects."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from scheduler.testing.rules.world import Restless, TrialWorld
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleResult:
-    """feasible: the nodes. scores: of them, the sum, then each raw score. node: the chosen one, "" for none."""
+    """Outcome for a pod. feasible: nodes. scores: of these, the sum, then each raw score. node: the choice, or ""."""
 
     feasible: tuple[str, ...] = ()
     scores: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -40,14 +40,14 @@ class ScheduleResult:
         return f"fits {' '.join(self.feasible)}; goes to {self.node}{cards}; scores {scores}"
 
     def node_that_differs(self, other: "ScheduleResult") -> str:
-        """The first node about which they disagree, "" when it is not about one."""
+        """Return the first node on which they disagree; "" if they disagree on something else."""
         names = set(self.feasible) ^ set(other.feasible)
         names |= {name for name, scores in self.scores.items() if other.scores.get(name, scores) != scores}
         return min(names, default="")
 
 
 def answer(runtime: Runtime, pod: Pod) -> ScheduleResult:
-    """The scheduler's answer for the pod, from this runtime's cache."""
+    """Return the scheduler's answer for the pod, from this runtime's cache."""
     evaluation = runtime.evaluate(pod, runtime.signature(pod))
     nodes = len(runtime.tables.row_of)
     if evaluation.unschedulable:
@@ -85,14 +85,14 @@ _PROBE_UID = "uid-probe"
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """steps: in order. probes: settings of pods that are evaluated after every step, never placed."""
+    """A history. steps: in order. probes: settings of pods that are evaluated after every step, never placed."""
 
     steps: tuple[Step, ...]
     probes: tuple[tuple[Setting, ...], ...] = ()
 
 
 def reduced(history: History, fails: Callable[[History], bool]) -> History:
-    """The history without any steps, settings and probes that it can fail without; a local minimum."""
+    """Remove all steps, settings and probes that the failure does not need. Return a local minimum."""
     size = len(history.steps)
     while size := size // 2:
         number = 0
@@ -123,16 +123,16 @@ def _without_one(history: History) -> Iterator[History]:
 class FailureKind(Enum):
     """Kinds of failures."""
 
-    ANSWER = auto()  # the rules answer otherwise than they do from scratch
-    WAITING = auto()  # a pod waits that some node takes
-    TABLES = auto()  # bookings differ from the pods' holdings
+    ANSWER = auto()  # the rules' answers differ from those of a fresh evaluation
+    WAITING = auto()  # a pod waits although a node is feasible
+    TABLES = auto()  # bookings differ from the pods' allocations
     RESTLESS = auto()  # pods are woken endlessly
     RAISED = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The first failure. step: number of steps done. log: these steps, as sentences.
+    """The first failure. step: number of steps done. log: the executed steps, as sentences.
 
     pod: the affected one, or None. kept, fresh: the two answers. world: its state then.
     """
@@ -148,7 +148,7 @@ class Failure:
 
 
 def run(history: History, profile: Profile) -> Failure | None:
-    """The first failure; None when everything holds."""
+    """Return the first failure; None if there is none."""
     world, log = TrialWorld(profile), list[str]()
     for number, step in enumerate(history.steps, start=1):
         try:
@@ -163,14 +163,14 @@ def run(history: History, profile: Profile) -> Failure | None:
 
 
 def probes(history: History, world: TrialWorld) -> list[Pod]:
-    """The pods that are asked about: the plain one, those of the history, and those that wait."""
+    """Return the pods to evaluate: the plain one, the history's probes, and the waiting pods."""
     plans = [PodPlan(), *(with_settings(PodPlan(), settings) for settings in history.probes)]
     asked = [world.reader.read(plan.wire("probe", _PROBE_UID)) for plan in plans]
     return [*asked, *(world.pod(live) for live in world.waiting_pods())]
 
 
 def _step(world: TrialWorld, step: Step, log: list[str]) -> bool:
-    """Whether it did anything."""
+    """Execute the step. Return whether it changed anything."""
     world.pass_time()
     world.happened.clear()
     what = step.happen(world)
@@ -185,7 +185,7 @@ def _step(world: TrialWorld, step: Step, log: list[str]) -> bool:
 
 def _check(world: TrialWorld, history: History, number: int, log: list[str]) -> Failure | None:
     fresh = world.fresh()
-    # In the order of the history first, so that effects of one pod on the next are seen.
+    # In the order of the history first, so that effects of one pod on the next become visible.
     for pod in probes(history, world):
         kept, expected = answer(world.runtime, pod), answer(fresh_runtime(fresh), pod)
         if kept != expected:
@@ -209,5 +209,5 @@ def _check(world: TrialWorld, history: History, number: int, log: list[str]) -> 
 
 
 def fresh_runtime(of: Runtime) -> Runtime:
-    """A runtime over the same tables, with an empty cache."""
+    """Return a runtime over the same tables, with an empty cache."""
     return Runtime(of.profile, of.tables)

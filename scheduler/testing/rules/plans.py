@@ -23,7 +23,7 @@ PlanT = TypeVar("PlanT", "NodePlan", "PodPlan")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of a node or pod. key: of a label or annotation, otherwise "". value: None for none."""
+    """One setting of a node or pod. key: of a label or annotation, otherwise "". value: None to unset."""
 
     field: str
     key: str
@@ -36,7 +36,7 @@ class Setting:
         return f"{what}={self.value!r}" if isinstance(self.value, str) else f"{what}={self.value}"
 
     def on(self, plan: PlanT) -> PlanT:
-        """The plan with this setting."""
+        """Return the plan with this setting."""
         if not self.key:
             value = getattr(type(plan)(), self.field) if self.value is None else self.value
         else:
@@ -48,7 +48,7 @@ class Setting:
 
 
 def with_settings(plan: PlanT, settings: tuple[Setting, ...]) -> PlanT:
-    """The plan with all of them, the last of a field counts."""
+    """Return the plan with all settings; the last one of a field wins."""
     for setting in settings:
         plan = setting.on(plan)
     return plan
@@ -56,10 +56,10 @@ def with_settings(plan: PlanT, settings: tuple[Setting, ...]) -> PlanT:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
-    """A node. cards: units of each. unhealthy, lost: indexes of cards. plugin_away: nothing of them is allocatable.
+    """A node. cards: units of each. unhealthy, lost: indexes of cards. plugin_away: none of their units is allocatable.
 
-    images: their names. features: that its kubelet declares.
-    like: the user's own manifest that the rest is laid over.
+    images: their names. features: declared by its kubelet.
+    like: the user's own manifest, overridden by the other fields.
     """
 
     labels: Texts = field(default_factory=dict)
@@ -113,9 +113,9 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPlan:
-    """A pod. gpu_mem: units in all. cpu: requested, "" for none. selects, keeps_away: a zone; a topology key, or "".
+    """A pod. gpu_mem: units in total. cpu: requested, "" for none. selects, keeps_away: a zone; a topology key, or "".
 
-    like: the user's own manifest that the rest is laid over.
+    like: the user's own manifest, overridden by the other fields.
     """
 
     labels: Texts = field(default_factory=dict)
@@ -137,7 +137,7 @@ class PodPlan:
     like: objects.PodObject | None = None
 
     def wire(self, name: str, uid: str, node: str = "", written: Texts | None = None) -> objects.PodObject:
-        """The Pod object. written: annotations of its binding."""
+        """Return the Pod object. written: annotations of its binding."""
         like = self.like
         of = objects.ObjectMeta(name) if like is None else like.metadata
         annotations = {**(of.annotations or {}), **self._asked(), **self.annotations, **(written or {})}
@@ -175,7 +175,7 @@ class PodPlan:
 
 
 def _away(topology: str) -> objects.Affinity:
-    """Anti-affinity to pods with the label app=web."""
+    """Return anti-affinity to pods with the label app=web."""
     term = objects.PodAffinityTerm(topology, objects.LabelSelector({"app": "web"}))
     return objects.Affinity(pod_anti_affinity=objects.PodAffinity((term,)))
 
@@ -228,7 +228,7 @@ _BEHIND: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """Keys that histories vary, with their values. fields: of Pod and Template, that the rule reads."""
+    """Keys that histories vary, with their values. fields: those of Pod and Template that the rule reads."""
 
     labels: Values
     annotations: Values
@@ -239,7 +239,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Settings of nodes and pods. own_…: field and key that the rule reads, with possible values."""
+    """Settings of nodes and pods. own_…: field and key that the rule reads -> possible values."""
 
     own_of_nodes: Mapping[tuple[str, str], Sequence[Any]]
     of_nodes: tuple[Setting, ...]
@@ -248,7 +248,7 @@ class Choices:
 
 
 def choices(named: Named, nodes: Sequence[objects.Node], pods: Sequence[objects.PodObject]) -> Choices:
-    """nodes, pods: the user's own."""
+    """Return the settings to choose from. nodes, pods: the user's own."""
     zones = _of_labels({ZONE: ("a", "b")})
     app = _of_labels({"app": ("web",)})
     return Choices(
@@ -260,7 +260,7 @@ def choices(named: Named, nodes: Sequence[objects.Node], pods: Sequence[objects.
 
 
 def as_objects(kind: type[Any], written: Sequence[Any]) -> list[Any]:
-    """Manifests as mappings, or objects."""
+    """Return the written entries as objects; manifests are mappings."""
     return [one if isinstance(one, kind) else msgspec.convert(one, kind, strict=False) for one in written]
 
 

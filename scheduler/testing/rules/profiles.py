@@ -1,4 +1,4 @@
-"""The two profiles that a rule is tried in, and the report for the author of one that fails."""
+"""The two profiles for testing a rule, and the report for the author of a failing one."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -27,7 +27,7 @@ class Company(StrEnum):
 
 
 def profile_with(rule: type[Plugin] | None, args: PluginArgs | None, company: Company) -> Profile:
-    """A profile with new plugin objects. rule: None leaves it out."""
+    """Return a profile with new plugin objects. rule: None omits the rule."""
     names = [plugin.name for plugin in _INDISPENSABLE if company is Company.ALONE]
     if rule is not None and rule.name not in names:
         names.append(rule.name)
@@ -40,7 +40,7 @@ def profile_with(rule: type[Plugin] | None, args: PluginArgs | None, company: Co
 
 
 def args_of(rule: type[Plugin], args: PluginArgs | Mapping[str, Any] | None) -> PluginArgs:
-    """The rule's arguments, validated as in `pluginConfig`. Raises pydantic's ValidationError."""
+    """Return the rule's arguments, validated as in `pluginConfig`. Raises pydantic's ValidationError."""
     return args if isinstance(args, PluginArgs) else rule.Args.model_validate(args or {})
 
 
@@ -57,7 +57,7 @@ class RuleBroken(AssertionError):
 
 
 def message(rule: type[Plugin], failure: Failure, company: Company, cause: str, seed: int) -> str:
-    """The whole text."""
+    """Return the complete text of the report."""
     lines = [f"{rule.name}: {cause}", "", f"The smallest history found, with {rule.name} {company}:"]
     lines += [f"{number:>3}. {sentence}" for number, sentence in enumerate(failure.log, start=1)]
     lines += ["", *_outcome(failure), "", f"seed={seed} finds this history again."]
@@ -86,7 +86,7 @@ def _outcome(failure: Failure) -> list[str]:
 
 
 def described(pod: Pod) -> str:
-    """`pod p1 (label app=web, owner o1)`."""
+    """Return, for example, `pod p1 (label app=web, owner o1)`."""
     said = [f"label {key}={value!r}" for key, value in pod.labels.items()]
     said += [f"annotation {key}={value!r}" for key, value in pod.annotations.items()]
     said += [f"owner {pod.owner_uid}"] if pod.owner_uid else []

@@ -1,4 +1,4 @@
-"""The search for a history in which a rule fails, and for the smallest one. hypothesis draws and shrinks."""
+"""Searches for a history in which a rule fails, and for the smallest one. hypothesis draws and shrinks."""
 
 import sys
 import time
@@ -28,7 +28,7 @@ from scheduler.testing.rules.steps import (
 )
 from scheduler.testing.rules.suspects import suspect
 
-# The first ones come more often: a pod that waits for the only node shows more than one that has a choice.
+# The first ones are drawn more often: a pod that waits for the only node reveals more than one with a choice.
 _NODES: Final = ("n1", "n2", "n1", "n1", "n3")
 _PODS: Final = ("p1", "p2", "p1", "p3", "p4")
 _CHUNKS: Final = 4
@@ -38,7 +38,7 @@ Own: TypeAlias = Mapping[tuple[str, str], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """A history has two values for each of its own keys, so that they meet; a setting names one of the two."""
+    """One of the two values that a history has for each of its own keys. With only two, settings often coincide."""
 
     number: int
 
@@ -47,7 +47,7 @@ Pair: TypeAlias = Mapping[tuple[str, str], tuple[Any, Any]]
 
 
 def histories(choices: Choices, steps: int) -> st.SearchStrategy[History]:
-    """Nodes, then at most `steps` steps, in chunks: a single list would mostly be short."""
+    """Draw nodes, then at most `steps` steps, in chunks: a single list would usually be short."""
     chunk = st.lists(_steps(choices), max_size=max(1, steps // _CHUNKS))
     first = st.lists(st.builds(SetNode, st.sampled_from(_NODES), _of_nodes(choices)), min_size=1, max_size=2)
     told = st.tuples(first, *[chunk] * _CHUNKS, st.one_of(st.just(()), _opening(choices))).map(
@@ -78,7 +78,7 @@ def _steps(choices: Choices) -> st.SearchStrategy[Step]:
 
 
 def _opening(choices: Choices) -> st.SearchStrategy[tuple[Step, ...]]:
-    """The only node changes, a pod comes, the node changes again: chance alone seldom lets a pod wait for one thing."""
+    """Draw this opening: the only node changes, a pod arrives, the node changes again. Chance rarely draws it."""
     of_node = _of_nodes(choices)
     if choices.own_of_nodes:
         of_node = st.one_of(_settings(choices.own_of_nodes, (), least=1), of_node)
@@ -93,7 +93,7 @@ def _of_nodes(choices: Choices) -> st.SearchStrategy[Settings]:
 
 
 def _settings(own: Own, others: Settings, least: int = 0) -> st.SearchStrategy[Settings]:
-    """At most two settings, half of them of the rule's own keys."""
+    """Draw at most two settings, half of them from the rule's own keys."""
     of_own = tuple(Setting(field, key, which) for field, key in own for which in (Which(0), None, Which(1)))
     one = st.one_of(*(st.sampled_from(settings) for settings in (of_own, others) if settings))
     return st.lists(one, min_size=least, max_size=2).map(tuple)
@@ -130,7 +130,7 @@ _REDUCING_S: Final = 5.0
 
 
 class _TimeIsOver(BaseException):
-    """hypothesis lets it through, and so stops to shrink."""
+    """The time is over. hypothesis passes a BaseException through, and so stops shrinking."""
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ class Best:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Less is smaller."""
+        """Sort key: smaller is better."""
         if self.failure is None:
             return (sys.maxsize, 0)
         settings = [setting for probe in self.history.probes for setting in probe]
@@ -154,7 +154,7 @@ class Best:
 def search(
     rule: type[Plugin], args: PluginArgs, choices: Choices, *, steps: int, examples: int, seed: int, shrink_s: float
 ) -> None:
-    """Raises RuleBroken or PluginError; see check_rule."""
+    """Search for a failure. Raises RuleBroken or PluginError; see check_rule."""
     best = Best()
 
     @hypothesis.seed(seed)
@@ -194,7 +194,7 @@ def _keep(best: Best, history: History, failure: Failure, company: Company, unti
 
 
 def _reduce(rule: type[Plugin], args: PluginArgs, best: Best, failure: Failure) -> Failure:
-    """Drop unnecessary parts: hypothesis gives up after a number of vain tries."""
+    """Drop unnecessary parts: hypothesis gives up after a number of unsuccessful tries."""
     until_s = time.monotonic() + _REDUCING_S
     kind = failure.kind
 

@@ -1,4 +1,4 @@
-"""Steps of a history. A step without an object does nothing."""
+"""Steps of a history. A step whose object is missing does nothing."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from config.protocol.allocation import Allocation, LegacyFields, encode
 from scheduler.testing.rules.plans import UNIT_MIB, NodePlan, PodPlan, Setting, Texts, with_settings
 from scheduler.testing.rules.world import TrialWorld
 
-# The rest of a pod's specification never changes at the API server.
+# The rest of a pod's specification never changes on the API server.
 CHANGEABLE: Final = frozenset({"labels", "annotations", "owner"})
 
 
 class Step(ABC):
-    """One thing that happens."""
+    """One step: an event in the cluster."""
 
     @abstractmethod
     def happen(self, world: TrialWorld) -> str:
-        """Execute it. Returns a sentence about it, "" if nothing happened."""
+        """Execute the step. Return a sentence about it, "" if nothing happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetNode(Step):
-    """A node comes, or changes."""
+    """A node is created or changed."""
 
     name: str
     settings: tuple[Setting, ...]
@@ -39,7 +39,7 @@ class SetNode(Step):
 
 @dataclass(frozen=True, slots=True)
 class RemoveNode(Step):
-    """A node goes."""
+    """A node is removed."""
 
     name: str
 
@@ -52,7 +52,7 @@ class RemoveNode(Step):
 
 @dataclass(frozen=True, slots=True)
 class PodIs(Step):
-    """A pod comes and waits, or changes."""
+    """A pending pod is created or changed."""
 
     name: str
     settings: tuple[Setting, ...]
@@ -72,7 +72,7 @@ class PodIs(Step):
 
 @dataclass(frozen=True, slots=True)
 class PodIsBound(Step):
-    """Another scheduler binds a pod, to a card of its node; None: without naming the card."""
+    """Another scheduler binds a pod to a card of its node. card: None if it does not name one."""
 
     name: str
     node: str
@@ -101,7 +101,7 @@ class PodIsBound(Step):
 
 @dataclass(frozen=True, slots=True)
 class PodGoes(Step):
-    """A pod goes."""
+    """A pod is removed."""
 
     name: str
 
@@ -114,7 +114,7 @@ class PodGoes(Step):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceIs(Step):
-    """A namespace comes, or has other labels."""
+    """A namespace is created or gets other labels."""
 
     name: str
     label: str

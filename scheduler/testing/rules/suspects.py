@@ -1,4 +1,4 @@
-"""The wrong declaration of a rule: the history runs again with each of them corrected."""
+"""Finds a rule's wrong declaration: the history runs again with each declaration corrected."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
@@ -38,7 +38,7 @@ Retold = Callable[[type[Plugin]], bool]
 
 
 def suspect(rule: type[Plugin], args: PluginArgs, history: History, failure: Failure, company: Company) -> str:
-    """One sentence for the author of the rule."""
+    """Return one sentence for the author of the rule."""
 
     def heals(mended: type[Plugin]) -> bool:
         again = run(history, profile_with(mended, args, company))
@@ -53,7 +53,7 @@ def suspect(rule: type[Plugin], args: PluginArgs, history: History, failure: Fai
             return "the tables are wrong"
         case FailureKind.ANSWER if not _stale(failure):
             return _of_the_past(failure)
-    # A finer signature also hides an answer that is out of date: only pods that collide put the blame on it.
+    # A finer signature also hides a stale answer, so the signature is to blame only if pods collide.
     if failure.kind is FailureKind.ANSWER and _collides(history, failure):
         return _signature(rule, history, heals) or _UNSIGNED
     found = _depends(rule, failure, heals)
@@ -63,7 +63,7 @@ def suspect(rule: type[Plugin], args: PluginArgs, history: History, failure: Fai
 
 
 def _stale(failure: Failure) -> bool:
-    """Whether a fresh evaluation over the living tables differs from the cached one."""
+    """Return whether a fresh evaluation over the live tables differs from the cached one."""
     return failure.pod is not None and answer(fresh_runtime(failure.world.runtime), failure.pod) != failure.kept
 
 
@@ -71,7 +71,7 @@ def _stale(failure: Failure) -> bool:
 
 
 def _collides(history: History, failure: Failure) -> bool:
-    """Whether another pod of the history has the same signature and, asked from scratch, another answer."""
+    """Return whether another pod of the history has the same signature but another fresh answer."""
     world, pod = failure.world, failure.pod
     if pod is None:
         return False
@@ -100,7 +100,7 @@ def _signature(rule: type[Plugin], history: History, heals: Retold) -> str:
 
 
 def _fields(history: History) -> Iterator[tuple[str, Callable[[Pod], Hashable]]]:
-    """(name, reader) of each field of a pod that a rule may read beyond its Template."""
+    """Yield (name, reader) of each field of a pod that a rule may read beyond its Template."""
     for setting in dict.fromkeys(_pod_settings(history)):
         if setting.field == "annotations":
             yield f"annotation {setting.key}", partial(_annotation, setting.key)
@@ -129,7 +129,7 @@ def _label(key: str, pod: Pod) -> str | None:
 
 
 def _signing(rule: type[Plugin], fields: tuple[Callable[[Pod], Hashable], ...]) -> type[Plugin]:
-    """The rule, with more in its signature."""
+    """Return the rule with more fields in its signature."""
 
     def signature(self: Plugin, pod: Pod, tables: Tables) -> Hashable:
         return (rule.signature(self, pod, tables), *(of_pod(pod) for of_pod in fields))
@@ -143,7 +143,7 @@ def _signing(rule: type[Plugin], fields: tuple[Callable[[Pod], Hashable], ...]) 
 def _depends(rule: type[Plugin], failure: Failure, heals: Retold) -> str:
     lacks = [change for change in _CHANGES if not rule.depends & change]
     if issubclass(rule, _OF_CARDS):
-        # A rule about cards may not read other nodes.
+        # A rule about cards must not read other nodes.
         lacks = sorted(
             set(lacks) - {Change.DOMAINS}, key=lambda change: (change is not Change.PODS, lacks.index(change))
         )
@@ -187,7 +187,7 @@ def _pre_filter(rule: type[Plugin], failure: Failure) -> str:
 
 
 def _of_the_past(failure: Failure) -> str:
-    """The rules, asked again, answer otherwise over the living tables than over fresh ones."""
+    """Explain why a new evaluation over the live tables differs from one over fresh tables."""
     fact = _wrong_fact(failure)
     if fact is not None:
         return (
@@ -198,7 +198,7 @@ def _of_the_past(failure: Failure) -> str:
 
 
 def _wrong_fact(failure: Failure) -> type[Fact[Any]] | None:
-    """The kind of fact that, made again, gives the right answer. The world is of no use afterwards."""
+    """Return the kind of fact that gives the right answer once rebuilt. The world is unusable afterwards."""
     if failure.pod is None:
         return None
     tables = failure.world.tables

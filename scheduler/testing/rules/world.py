@@ -1,4 +1,4 @@
-"""A living cluster: the real engine, its objects, and its decisions."""
+"""A live cluster: the real engine, its objects, and its decisions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Restless(Exception):
 
 @dataclass(slots=True)
 class LivePod:
-    """A pod as the API server has it. node: "" while it waits. written: annotations of its binding."""
+    """A pod as on the API server. node: "" while it waits. written: annotations of its binding."""
 
     plan: PodPlan
     name: str
@@ -70,7 +70,7 @@ class TrialWorld:
         self.engine.node_changed(self.node(name))
 
     def remove_node(self, name: str) -> None:
-        """The node goes; its pods stay."""
+        """Remove the node; its pods stay."""
         del self.nodes[name]
         self.engine.node_gone(name)
 
@@ -93,7 +93,7 @@ class TrialWorld:
         self.engine.pod_gone(self.pods.pop(name).uid)
 
     def set_namespace(self, name: str, labels: dict[str, str]) -> None:
-        """The namespace comes, or has other labels."""
+        """Create the namespace, or change its labels."""
         self.namespaces[name] = labels
         self.engine.namespace_changed(name, labels)
 
@@ -119,29 +119,29 @@ class TrialWorld:
     # State
 
     def pod(self, live: LivePod, *, waiting: bool = False) -> Pod:
-        """The scheduler's view of the pod. waiting: as if it had no node."""
+        """Return the scheduler's view of the pod. waiting: as if it had no node."""
         if waiting:
             return self.reader.read(live.plan.wire(live.name, live.uid))
         return self.reader.read(live.plan.wire(live.name, live.uid, live.node, live.written))
 
     def node(self, name: str) -> Node:
-        """The API server's state of the node."""
+        """Return the API server's state of the node."""
         return self.nodes[name].wire(name)
 
     def wire_nodes(self) -> Iterator[Node]:
         return (self.node(name) for name in sorted(self.nodes))
 
     def bound_pods(self) -> Iterator[Pod]:
-        """Every pod with a node, by name."""
+        """Yield every pod with a node, by name."""
         return (self.pod(self.pods[name]) for name in sorted(self.pods) if self.pods[name].node)
 
     def waiting_pods(self) -> Iterator[LivePod]:
-        """Pods that wait for the engine, without a gate or a back-off after an error."""
+        """Yield pods that wait for the engine, without a gate or a back-off after an error."""
         waiting = (live for live in self.pods.values() if self.engine.queue.state(live.uid) in _WAITING)
         return (live for live in waiting if live.name not in self.refused)
 
     def fresh(self) -> Runtime:
-        """A runtime over fresh tables with the same objects; its cache is empty."""
+        """Return a runtime over fresh tables with the same objects; its cache is empty."""
         tables = Tables(RESOURCES, UNIT_MIB)
         for name, labels in self.namespaces.items():
             tables.set_namespace(name, labels)

@@ -1,4 +1,4 @@
-"""What has to be done in time, measured on a machine that may stall: that makes one turn slower, and none quicker."""
+"""Measures a time limit on a machine that may stall: a stall makes one run slower, and none faster."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -7,9 +7,9 @@ _TURNS: Final = 3
 
 
 async def quickest(took_s: Callable[[int], Awaitable[float]], within_s: float) -> float:
-    """Seconds of the quickest turn of up to three; the first one in time is the last.
+    """Return the seconds of the fastest of up to three runs; stops at the first one within the limit.
 
-    took_s: one turn, by its number, which its names may have.
+    took_s: one run, by its number, for use in names.
     """
     least_s = await took_s(0)
     for turn in range(1, _TURNS):

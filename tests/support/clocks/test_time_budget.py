@@ -1,4 +1,4 @@
-"""A run whose tests cost more than their tier may fails, and says which."""
+"""A run fails if its tests cost more than their tier may, and names them."""
 
 import subprocess
 import sys

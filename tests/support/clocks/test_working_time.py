@@ -10,7 +10,7 @@ from tests.support.clocks.working_time import WorkingTimeLoop, aside, run, worki
 
 
 class Processor:
-    """Counts what is worked, and nothing else."""
+    """Counts only the work done."""
 
     def __init__(self) -> None:
         self.worked_s = 0.0

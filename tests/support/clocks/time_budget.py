@@ -1,8 +1,9 @@
-"""What a tier of tests may cost: `--budget TIER` compares with tests/budget.toml. A pytest plugin, also under xdist.
+"""Limits the cost of a tier of tests: `--budget TIER` compares with tests/budget.toml. A pytest plugin, for xdist too.
 
-A test costs the processor time of its process and of its ended children, or the time in which nothing on the machine
-waited for a processor, whichever is more: a test that sleeps costs its sleep, and a busy machine adds nothing. Both are
-divided by how slow the processor is at the moment (`machine_speed`). Fixtures count in the sum, and in no single test.
+A test costs the larger of two times: the processor time of its process and its ended children, and the time in which
+nothing on the machine waited for a processor. So a test that sleeps costs its sleep, and a busy machine adds nothing.
+Both are divided by the current slowness of the processor (`machine_speed`). Fixtures count in the sum, but in no single
+test.
 """
 
 import os
@@ -21,13 +22,13 @@ from tests.support.repository import ROOT
 
 FILE: Final = ROOT / "tests/budget.toml"
 _PRESSURE: Final = Path("/proc/pressure/cpu")
-# The speed is measured anew after a test of so many seconds; that takes some milliseconds.
+# The speed is measured again after a test of this many seconds; that takes a few milliseconds.
 _WORTH_MEASURING_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Of one tier. longer: what single tests may cost instead, by their ids."""
+    """Budget of one tier. longer: higher limits of single tests, by their IDs."""
 
     sum_s: float
     longest_s: float
@@ -39,7 +40,7 @@ def budget_of(tier: str, file: Path = FILE) -> Budget:
 
 
 def exceeded(budget: Budget, tests: Mapping[str, float], shared_s: float) -> list[str]:
-    """A line for each test that costs too much, and one for the sum. shared_s: of fixtures."""
+    """Return a line for each test that costs too much, and one for the sum. shared_s: of fixtures."""
     lines = [
         f"{test}: {cost_s:.1f} s, more than the {most_s:g} s that it may cost"
         for test, cost_s in sorted(tests.items())
@@ -53,7 +54,7 @@ def exceeded(budget: Budget, tests: Mapping[str, float], shared_s: float) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """processor_s: of this process and its ended children. unhurried_s: grows while nothing waits for a processor."""
+    """A moment. processor_s: of this process and ended children. unhurried_s: grows while nothing waits for a CPU."""
 
     processor_s: float
     unhurried_s: float
@@ -69,7 +70,7 @@ class Moment:
 
 
 def _waited_s() -> float:
-    """Seconds in which something on this machine waited for a processor; all of them where Linux does not say."""
+    """Return the seconds in which something here waited for a processor; all of them if Linux does not report it."""
     try:
         some = _PRESSURE.read_text(encoding="ascii").partition("\n")[0]
     except OSError:
@@ -78,7 +79,7 @@ def _waited_s() -> float:
 
 
 class Measuring:
-    """In the process that runs the tests: each report gets `cost_s`."""
+    """Plugin in the process that runs the tests: adds `cost_s` to each report."""
 
     def __init__(self) -> None:
         self._slowness = slowness()
@@ -116,7 +117,7 @@ _COST: Final = pytest.StashKey[float]()
 
 
 class Comparing:
-    """In the process that gathers the reports: the run fails where they cost more than the budget."""
+    """Plugin in the process that collects the reports: fails the run if they cost more than the budget."""
 
     def __init__(self, tier: str, budget: Budget) -> None:
         self._tier, self._budget = tier, budget

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class _Jumping(selectors.DefaultSelector):
-    """now_s: the time of the loop."""
+    """Selector that jumps to the next timer. now_s: the time of the loop."""
 
     now_s = 0.0
 
@@ -26,7 +26,7 @@ class _Jumping(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Runs hours in no time; for code whose only I/O is waiting."""
+    """Event loop that runs hours in no time; for code whose only I/O is waiting."""
 
     def __init__(self) -> None:
         self._jumping = _Jumping()
@@ -43,7 +43,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test that takes no time, however long it waits."""
+    """Make the test take no time, however long it waits."""
 
     @wraps(test)
     def in_a_loop_of_its_own(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -53,5 +53,5 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
 
 
 def now_s() -> float:
-    """Seconds since the test began."""
+    """Return the seconds since the test began."""
     return asyncio.get_running_loop().time()

@@ -1,8 +1,8 @@
 """An event loop whose clock shows the processor time spent on it, and jumps to the next timer instead of waiting.
 
-For latencies that other programs on the machine do not change: waiting takes no time, working takes the time of the
-processor, or of a faster one where that is known: `slowed`. What the test itself works, for the world around the
-program, is left out: `paused`, `aside`.
+It measures latencies that other programs on the machine do not change: waiting takes no time; work takes processor
+time, optionally scaled to a faster processor with `slowed`. The test's own work, for the environment of the program, is
+excluded with `paused` or `aside`.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 class WorkingTimeLoop(VirtualLoop):
-    """cpu_s: seconds of the processor, by default of the running thread."""
+    """Event loop on working time. cpu_s: processor seconds, by default of the running thread."""
 
     def __init__(self, cpu_s: Callable[[], float] = time.thread_time) -> None:
         self._cpu_s = cpu_s
         self._left_out_s = cpu_s()
         self._stopped_at_s: float | None = None
         self._slowness = 1.0
-        # Until the last change of it.
+        # State at its last change.
         self._worked_s = 0.0
         super().__init__()
 
@@ -34,20 +34,20 @@ class WorkingTimeLoop(VirtualLoop):
         return super().time() + self._worked_s + self._worked_since_s() / self._slowness
 
     def slowed(self, slowness: float) -> None:
-        """From now on work takes so many times as long as on the processor whose time the clock shows; > 0."""
+        """Divide the measured time of work by `slowness` from now on, > 0."""
         since_s = self._worked_since_s()
         self._worked_s += since_s / self._slowness
         self._left_out_s += since_s
         self._slowness = slowness
 
     def _worked_since_s(self) -> float:
-        """Seconds of this processor."""
+        """Return seconds of this processor."""
         now_s = self._cpu_s() if self._stopped_at_s is None else self._stopped_at_s
         return now_s - self._left_out_s
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What is worked inside takes no time; may be nested."""
+        """Exclude the work inside from the time; may be nested."""
         if self._stopped_at_s is not None:
             yield
             return
@@ -60,14 +60,14 @@ class WorkingTimeLoop(VirtualLoop):
 
 
 def working_loop() -> WorkingTimeLoop:
-    """The running loop, which has to be one."""
+    """Return the running loop, which must be a WorkingTimeLoop."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WorkingTimeLoop), f"{loop} is not a loop of working time"
     return loop
 
 
 async def aside(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine whose work takes no time; what it waits for takes as long as it takes."""
+    """Run a coroutine whose work takes no time; its waits take their full time."""
     return await _aside(working_loop(), coroutine)
 
 

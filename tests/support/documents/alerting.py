@@ -1,4 +1,4 @@
-"""What the alert rules and the dashboard ask of metrics. Pure, but for reading the two files."""
+"""Metrics that the alert rules and the dashboard query. Pure, except for reading the two files."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.support.repository import ROOT
 FILES: Final = ROOT / "deploy" / "chart" / "gpushare-scheduler" / "files"
 RUNBOOKS: Final = ROOT / "docs" / "runbooks"
 DECLARED: Final = {one.name: one for one in (*SCHEDULER, *DEVICE_PLUGIN)}
-# What Prometheus adds to each series, or the tool that runs it.
+# Labels that Prometheus, or the tool that runs it, adds to each series.
 TARGET_LABELS: Final = frozenset({"cluster", "job", "instance"})
 _NAME: Final = re.compile(r"\b((?:gpushare|scheduler|leader_election|DCGM|cluster_namespace)[\w:]*)(?:\{([^}]*)\})?")
 _MATCHER: Final = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"")
@@ -35,35 +35,35 @@ class Rule:
 
 
 def groups() -> list[dict[str, Any]]:
-    """As they are written."""
+    """Return the groups as written."""
     found: list[dict[str, Any]] = yaml.safe_load((FILES / "alerts.yaml").read_text(encoding="utf-8"))["groups"]
     return found
 
 
 def alerts() -> list[Rule]:
-    """All of them, in their order."""
+    """Return all alerts, in order."""
     rules = (rule for group in groups() for rule in group["rules"] if "alert" in rule)
     return [Rule(rule["alert"], rule["expr"], rule["labels"], rule["annotations"]) for rule in rules]
 
 
 def recorded() -> dict[str, str]:
-    """Name of each recorded series -> its expression."""
+    """Return the name of each recorded series -> its expression."""
     return {rule["record"]: rule["expr"] for group in groups() for rule in group["rules"] if "record" in rule}
 
 
 def dashboard() -> dict[str, Any]:
-    """As it is written."""
+    """Return the dashboard as written."""
     found: dict[str, Any] = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))
     return found
 
 
 def panels() -> list[dict[str, Any]]:
-    """Those that show something."""
+    """Return the panels that show something."""
     return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
 
 
 def questions() -> Iterator[tuple[str, str]]:
-    """(who asks, expression) of every rule and panel."""
+    """Yield (rule or panel, expression) of every rule and panel."""
     yield from recorded().items()
     yield from ((rule.name, rule.expr) for rule in alerts())
     for panel in panels():
@@ -71,7 +71,7 @@ def questions() -> Iterator[tuple[str, str]]:
 
 
 def series_in(expr: str) -> dict[str, set[str]]:
-    """Name of each series in an expression -> labels that it selects by."""
+    """Return the name of each series in an expression -> labels that it selects by."""
     found: dict[str, set[str]] = {}
     for name, matchers in _NAME.findall(re.sub(r"\"[^\"]*\"|#.*$", '""', expr, flags=re.MULTILINE)):
         found.setdefault(name, set()).update(_MATCHER.findall(matchers))
@@ -79,7 +79,7 @@ def series_in(expr: str) -> dict[str, set[str]]:
 
 
 def metric_of(name: str) -> Series | None:
-    """The metric that has a series of this name; None where none of ours has."""
+    """Return the metric that has a series with this name; None if none of ours has."""
     if name in DECLARED:
         return DECLARED[name]
     stem = next((name.removesuffix(end) for end in _ENDS if name.endswith(end)), "")
@@ -88,7 +88,7 @@ def metric_of(name: str) -> Series | None:
 
 
 def labels_of(name: str) -> set[str] | None:
-    """What the series of this name has; None where there is no such series."""
+    """Return the labels of the series with this name; None if there is no such series."""
     if name in recorded():
         grouping = _GROUPING.search(recorded()[name])
         return set(re.findall(r"\w+", grouping[1])) if grouping else set()
@@ -99,7 +99,7 @@ def labels_of(name: str) -> set[str] | None:
 
 
 def unknown_in(expr: str) -> list[str]:
-    """Names that are no series of ours, and labels that these series do not have."""
+    """Return names that are not our series, and labels that these series do not have."""
     wrong, had = [], set()
     for name, selected in series_in(expr).items():
         labels = labels_of(name)

@@ -9,10 +9,10 @@ _HEADING: Final = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
 def anchor_of(heading: str) -> str:
-    """The anchor of a heading, as git hosts make it."""
+    """Return the anchor of a heading, as git hosts derive it."""
     return re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
 
 
 def anchors(text: str) -> Iterator[str]:
-    """The anchors of a document, in its order."""
+    """Yield the anchors of a document, in order."""
     return map(anchor_of, _HEADING.findall(FENCED.sub("", text)))

@@ -1,9 +1,9 @@
-"""Which kinds the chart may render, and from which Kubernetes on the API server serves them by default.
+"""The kinds that the chart may render, and the first Kubernetes version that serves each by default.
 
 Sources: `+k8s:prerelease-lifecycle-gen:introduced=` above each type of k8s.io/api in 1.36.3; for the mutating policies
 also their gate in k8s.io/apiserver, pkg/features/kube_features.go, of that version. None of these interfaces has been
-withdrawn: client-go 0.37.0 has all of them. Those of monitoring.coreos.com are the Prometheus Operator's, that of
-security.openshift.io is OpenShift's, whatever the Kubernetes.
+withdrawn: client-go 0.37.0 has all of them. Kinds of monitoring.coreos.com belong to the Prometheus Operator, and the
+one of security.openshift.io to OpenShift, independent of the Kubernetes version.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from scheduler.kube.versions import Minor
 
 
 class Kind(NamedTuple):
-    """As an object names it."""
+    """A kind as an object names it."""
 
     api_version: str
     kind: str
@@ -50,6 +50,6 @@ NEWEST: Final = Minor(1, 37)
 
 
 def unserved(kinds: frozenset[Kind], minor: Minor) -> frozenset[Kind]:
-    """Those that a Kubernetes of that version does not serve, or that nobody knows."""
+    """Return the kinds that are unknown or that this Kubernetes version does not serve."""
     known = OF_OTHERS | {kind for kind, since in SINCE.items() if since <= minor}
     return kinds - known

@@ -121,7 +121,7 @@ standby is always up to date).
 
 
 def configuration_markdown(described: Sequence[PluginDescription]) -> str:
-    """The whole of docs/configuration.md. described: the plugins that there are."""
+    """Return the whole of docs/configuration.md. described: the existing plugins."""
     parts = [
         _INTRODUCTION,
         section("## Fields", SchedulerConfiguration),
@@ -138,7 +138,7 @@ def configuration_markdown(described: Sequence[PluginDescription]) -> str:
 
 
 def sections(heading: str, model: type[BaseModel], path: str = "") -> Iterator[str]:
-    """`section` of the model, and of each model inside it, under its path."""
+    """Yield `section` of the model, and of each model inside it, under its path."""
     yield section(heading, model)
     for name, field in model.model_fields.items():
         is_list = get_origin(field.annotation) is tuple
@@ -149,7 +149,7 @@ def sections(heading: str, model: type[BaseModel], path: str = "") -> Iterator[s
 
 
 def section(heading: str, model: type[BaseModel]) -> str:
-    """A heading, what the model says of itself, and a table of its fields."""
+    """Return a heading, the model's description, and a table of its fields."""
     contract = " ".join((model.__doc__ or "").split())
     lines = [f"{heading}\n\n{contract}\n\n| field | type | default | meaning |\n|---|---|---|---|"]
     for name, field in model.model_fields.items():

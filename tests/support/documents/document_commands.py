@@ -1,4 +1,4 @@
-"""Commands and files that the documents show: what is fenced as `sh` or `yaml`."""
+"""Commands and files in the documents: blocks fenced as `sh` or `yaml`."""
 
 import re
 import shlex
@@ -15,13 +15,13 @@ _FENCED: Final = re.compile(r"^( *)```(\w+)\n(.*?)^ *```", re.MULTILINE | re.DOT
 _MENTIONED: Final = re.compile(
     r"(?<!`)`((?:gpushare-scheduler|gpushare-device-plugin|kubectl gpushare|make|kubectl apply) [^`]+)`(?!`)"
 )
-# Before a program, and no part of its command line.
+# Words before a program that are not part of its command line.
 _BEFORE: Final = re.compile(r"^(\w+=.*|sudo|exec|\()$")
 _BETWEEN: Final = frozenset({"&&", "||", "|", ";", "&", "--", "(", ")"})
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
-    """(document, text) of each, without its indentation."""
+    """Return (document, text) of each block, without its indentation."""
     return [
         (str(path.relative_to(ROOT)), block)
         for path in DOCUMENTS
@@ -30,7 +30,7 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 
 def fenced(text: str, language: str) -> list[str]:
-    """What is fenced as that language in a text, without its indentation."""
+    """Return the blocks fenced as that language in a text, without their indentation."""
     return [
         re.sub(rf"^{indent}", "", block, flags=re.MULTILINE)
         for indent, named, block in _FENCED.findall(text)
@@ -39,7 +39,7 @@ def fenced(text: str, language: str) -> list[str]:
 
 
 def mentioned() -> list[tuple[str, str]]:
-    """(document, command) of each within a sentence, with more than the program's name and without an `…`."""
+    """Return (document, command) of each command inside a sentence, with arguments and without an `…`."""
     return [
         (str(path.relative_to(ROOT)), command)
         for path in DOCUMENTS
@@ -49,7 +49,7 @@ def mentioned() -> list[tuple[str, str]]:
 
 
 def commands(text: str) -> list[list[str]]:
-    """Each command of a text as words, without what stands before the program."""
+    """Return each command of a text as words, without the words before the program."""
     lexer = shlex.shlex(text.replace("\\\n", " ").replace("\n", " ;\n"), posix=True, punctuation_chars="();|&")
     lexer.commenters, lexer.whitespace_split = "", True
     found: list[list[str]] = [[]]
@@ -62,12 +62,12 @@ def commands(text: str) -> list[list[str]]:
 
 
 def uncommented(text: str) -> str:
-    """Without comments: an apostrophe in one opens no quotation."""
+    """Return the text without comments: an apostrophe in one would open a quotation."""
     return re.sub(r"(^|\s)#.*$", "", text, flags=re.MULTILINE)
 
 
 def typed(text: str) -> Iterator[str]:
-    """What a reader types line by line: the shortest runs of lines that a shell can read, without empty ones."""
+    """Yield the reader's input: the shortest runs of lines that a shell can parse, without empty ones."""
     waiting = ""
     for line in text.splitlines():
         waiting += f"{line}\n"
@@ -81,6 +81,6 @@ def typed(text: str) -> Iterator[str]:
 
 
 def _whole(text: str) -> bool:
-    """Whether a shell would run it; of a here-document without its end it only warns."""
+    """Return whether a shell would run it; for an unfinished here-document, a shell only warns."""
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
     return not done.returncode and not done.stderr

@@ -2,8 +2,8 @@
 
     python -m tests.support.documents.documents_site
 
-mkdocs reads one folder, and the documents are in several, beside files that they link to. So it is given a copy of them
-with the same paths: links that work on a git host work on the site. A link that leads nowhere ends the build.
+mkdocs reads one folder, but the documents are in several, next to files that they link to. So mkdocs gets a copy of
+them with the same paths: links that work on a git host work on the site. A broken link ends the build.
 """
 
 import os
@@ -20,16 +20,16 @@ from tests.support.repository import ROOT
 CONFIGURATION: Final = "docs/site/mkdocs.yaml"
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 _SEVERAL: Final = re.compile(r"^( *)- (\S*\*\S*)$", re.MULTILINE)
-# What the theme's authors have to say about versions that nothing here installs.
+# The theme authors' remarks about versions that are not installed here.
 _QUIET: Final = {"NO_MKDOCS_2_WARNING": "1"}
 
 
 class SiteFailed(Exception):
-    """mkdocs found something wrong; the message is what it said."""
+    """mkdocs found an error; the message is its output."""
 
 
 def build(root: Path, folder: Path) -> Path:
-    """Make the site of the repository `root` in `folder`, anew; where its pages are. Raises SiteFailed."""
+    """Build the site of the repository `root` in `folder` from scratch. Return its pages' folder. Raises SiteFailed."""
     shutil.rmtree(folder, ignore_errors=True)
     for path in documents(root):
         copied = folder / "sources" / path.relative_to(root)
@@ -37,7 +37,7 @@ def build(root: Path, folder: Path) -> Path:
         shutil.copyfile(path, copied)
     (folder / "mkdocs.yaml").write_text(_configuration(root), encoding="utf-8")
     done = subprocess.run(
-        # Not `--quiet`: what is not said is not counted, either.
+        # Not `--quiet`: it would also hide warnings from the count.
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(folder / "mkdocs.yaml")],
         env=os.environ | _QUIET,
         capture_output=True,
@@ -51,7 +51,7 @@ def build(root: Path, folder: Path) -> Path:
 
 
 def documents(root: Path) -> list[Path]:
-    """Everything below `docs`, what the configuration names, and the files that these link to, in order."""
+    """Return all files below `docs`, those that the configuration names, and those that these link to, in order."""
     named = [root / name for name in re.findall(r"\S+\.md$", _configuration(root), re.MULTILINE)]
     waiting = {
         *(path for path in (root / "docs").rglob("*") if path.is_file()),
@@ -67,7 +67,7 @@ def documents(root: Path) -> list[Path]:
 
 
 def _linked(root: Path, document: Path) -> Iterator[Path]:
-    """Files of the repository that a document links to."""
+    """Yield the repository files that a document links to."""
     if document.suffix == ".md":
         for target in _LINK.findall(document.read_text(encoding="utf-8")):
             path = (document.parent / target.partition("#")[0]).resolve()
@@ -76,7 +76,7 @@ def _linked(root: Path, document: Path) -> Iterator[Path]:
 
 
 def _configuration(root: Path) -> str:
-    """With the files that are there in the place of each line with a `*`, and with the two folders."""
+    """Return the configuration with existing files in place of each line with a `*`, and with the two folders."""
 
     def listed(line: re.Match[str]) -> str:
         return "\n".join(f"{line[1]}- {path.relative_to(root)}" for path in sorted(root.glob(line[2])))
@@ -86,7 +86,7 @@ def _configuration(root: Path) -> str:
 
 
 def main() -> int:
-    """Exit code 1 where something is wrong with the documents."""
+    """Build the site. Return exit code 1 if something is wrong with the documents."""
     try:
         pages = build(ROOT, ROOT / "build" / "site")
     except SiteFailed as error:

@@ -1,4 +1,4 @@
-"""What of the documents is generated, and from what: `make docs` writes it.
+"""The generated parts of the documents, and their generators: `make docs` writes them.
 
 A new generated document is a line of `GENERATED`; `tests/repository/documents/test_documents.py` then keeps it current.
 """
@@ -37,7 +37,7 @@ FROM_HERE: Final = "<!-- From here on written by `make docs`"
 
 
 def current(path: Path, generate: Callable[[], str]) -> str:
-    """What the file has to hold now: what was written by hand stays."""
+    """Return the file's current content: the handwritten part is kept."""
     committed = path.read_text(encoding="utf-8") if path.exists() else ""
     by_hand, marker, below = committed.partition(FROM_HERE)
     if not marker:
@@ -47,7 +47,7 @@ def current(path: Path, generate: Callable[[], str]) -> str:
 
 
 def main() -> None:
-    """Write every one."""
+    """Write every generated document."""
     for name, generate in GENERATED.items():
         path = ROOT / name
         path.write_text(current(path, generate), encoding="utf-8")

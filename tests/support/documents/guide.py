@@ -12,12 +12,12 @@ _FILE: Final = re.compile(r"`([\w./]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | 
 
 
 def files() -> dict[str, str]:
-    """Path -> content."""
+    """Return path -> content."""
     return dict(_FILE.findall(GUIDE.read_text(encoding="utf-8")))
 
 
 def write(folder: Path) -> None:
-    """All of them, below `folder`."""
+    """Write all files below `folder`."""
     for name, content in files().items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import yaml
 from tests.support.repository import ROOT
 
 CHART: Final = ROOT / "deploy/chart/gpushare-scheduler"
-# Values that the chart hands on as they are: their keys have no rows.
+# Values that the chart passes on unchanged: their keys have no rows.
 WHOLE: Final = frozenset(
     {
         "scheduler.config",
@@ -43,12 +43,12 @@ class Value:
 
 
 def _prose(comments: list[str]) -> str:
-    """Comment lines as one paragraph; lines that are indented are code."""
+    """Return comment lines as one paragraph; indented lines are code."""
     return " ".join(f"`{line.strip()}`" if line.startswith("  ") else line.strip() for line in comments)
 
 
 def values_in(text: str) -> Iterator[Value]:
-    """Keys of values.yaml with the comments above them, in the order of the file."""
+    """Yield the keys of values.yaml with the comments above them, in the order of the file."""
     path: list[str] = []
     comments: list[str] = []
     for line in text.splitlines():
@@ -75,7 +75,7 @@ def _allowed(schema: Mapping[str, Any], value: Value) -> str:
 
 
 def _default(values: Mapping[str, Any], path: str) -> str:
-    """Default of a value as YAML on one line."""
+    """Return the default of a value as YAML on one line."""
     found: Any = values
     for key in path.split("."):
         found = found[key]
@@ -83,7 +83,7 @@ def _default(values: Mapping[str, Any], path: str) -> str:
 
 
 def helm_values_markdown() -> str:
-    """The document: a heading and a table for each key at the top of values.yaml."""
+    """Return the document: a heading and a table for each top-level key of values.yaml."""
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
     schema, defaults = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8")), yaml.safe_load(text)
     parts = [_INTRODUCTION]

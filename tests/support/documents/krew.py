@@ -1,6 +1,6 @@
-"""deploy/krew/gpushare.yaml, the manifest by which `kubectl krew` installs the plugin: out of the project's version.
+"""deploy/krew/gpushare.yaml, the manifest that `kubectl krew` installs the plugin from, for the project's version.
 
-Source of the form: krew.sigs.k8s.io/docs/developer-guide/plugin-manifest.
+Source of the format: krew.sigs.k8s.io/docs/developer-guide/plugin-manifest.
 """
 
 import tomllib
@@ -11,7 +11,7 @@ from tests.support.repository import ROOT
 
 
 class Archive(NamedTuple):
-    """Where a release has put the archive of one platform, and its SHA-256."""
+    """Location of a release's archive for one platform, and its SHA-256."""
 
     uri: str
     sha256: str
@@ -44,7 +44,7 @@ spec:
 
 
 def krew_manifest(archives: Mapping[tuple[str, str], Archive] | None = None) -> str:
-    """archives: by operating system and architecture, those that there are; None where nothing is released."""
+    """Return the manifest. archives: by operating system and architecture, the existing ones; None before a release."""
     listed = archives or {of: Archive(f"{PLACE}/{archive_name(*of)}", _UNRELEASED) for of in _PLATFORMS}
     entries = [
         f"    - selector:\n        matchLabels:\n          os: {system}\n          arch: {architecture}\n"
@@ -55,7 +55,7 @@ def krew_manifest(archives: Mapping[tuple[str, str], Archive] | None = None) -> 
 
 
 def archive_name(system: str, architecture: str) -> str:
-    """Of this version's archive for a platform."""
+    """Return the name of this version's archive for a platform."""
     return f"kubectl-gpushare-v{_version()}-{system}-{architecture}.tar.gz"
 
 

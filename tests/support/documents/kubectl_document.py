@@ -1,4 +1,4 @@
-"""The part of docs/kubectl.md that is written by `make docs`: every command, and what it prints of a small cluster."""
+"""The generated part of docs/kubectl.md: every command, and its output for a small cluster."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -51,7 +51,7 @@ _MODEL: Final = "NVIDIA-A100-SXM4-80GB"
 
 
 def kubectl_markdown() -> str:
-    """Below the part that is written by hand."""
+    """Return the part below the handwritten one."""
     group: Any = get_command(cli)
     parts, shown = ["## Commands\n", *_table(group)], ""
     for typed, text in _outputs():
@@ -85,7 +85,7 @@ def _name(parameter: Any) -> str:  # noqa: ANN401 - as above
 
 
 def a_cluster() -> World:
-    """Node gpu-a: a card in use, an over-committed, an unhealthy and a cordoned one; gpu-b: its plugin is away."""
+    """Return node gpu-a with a used, an over-committed, an unhealthy and a cordoned card; gpu-b without a plugin."""
     of = World(lambda: NOW_S)
     failed = replace(card(2, 79, node="gpu-a", model=_MODEL, health=Health.UNHEALTHY), reason="xid-79")
     cards = [failed if index == 2 else card(index, 79, node="gpu-a", model=_MODEL) for index in range(4)]
@@ -105,7 +105,7 @@ def a_cluster() -> World:
 
 
 def an_old_cluster() -> World:
-    """Node gpu-a has our device plugin already; gpu-b the legacy one, and what its extender has left."""
+    """Return node gpu-a with our device plugin, and gpu-b with the legacy one and its extender's annotations."""
     of = World(lambda: NOW_S)
     of.nodes.add(wire_node("gpu-a", [15], labels=_LABELS))
     of.nodes.add(legacy_node("gpu-b", 2, 15, **_LABELS))
@@ -118,7 +118,7 @@ def an_old_cluster() -> World:
 
 
 def _outputs() -> Iterator[tuple[str, str]]:
-    """(what was typed, what it prints), each of the cluster as it is read anew."""
+    """Yield (typed command, output), each with the cluster read again."""
     of = a_cluster()
     found = top(_read(of).reading.engine)
     yield "kubectl gpushare top nodes", _text(node_lines(found))
@@ -138,7 +138,7 @@ def _outputs() -> Iterator[tuple[str, str]]:
 
 
 def _held(of: World) -> HoldingPods:
-    """With reports: gpu-a enforces by MPS, and gpu-b reports nothing."""
+    """Return reports: gpu-a enforces by MPS, and gpu-b reports nothing."""
     read = _read(of).reading
     found = holding_pods(read.engine, read.unit_mib, lambda record: record.pod.key.namespace == "default")
     used = {("default", "web"): 29_311, ("default", "train-0"): 61_904, ("default", "notebook"): 212}

@@ -1,14 +1,14 @@
-"""Which events the programs log, and with which levels, read from their code. Pure.
+"""The events that the programs log, with their levels, read from the code. Pure.
 
-An event is a constant, so it stands in the code as a text:
+An event is a constant, so it appears in the code as text:
 
     log.info("pod.bound", …)                          a call of a logger
-    log.info("a" if won else "b"), event = …          a choice of constants, or a name that has been given one
+    log.info("a" if won else "b"), event = …          a choice of constants, or a name assigned to one
     say = log.warning if … else log.info              a name for a logger's methods
     Line("warning", "kubernetes.version", …)          a level and an event as texts, logged elsewhere
-    Problem(…, happened=_CARD_HAS_FAILED)             told as a warning by scheduler/dispatch/problems.py
+    Problem(…, happened=_CARD_HAS_FAILED)             logged as a warning by scheduler/dispatch/problems.py
 
-What a logger is given that is none of these is `UNKNOWN`.
+Any other argument of a logger is `UNKNOWN`.
 """
 
 import ast
@@ -25,14 +25,14 @@ _HAPPENED: Final = "happened"
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What a module says to its logs. names: what each of its names is given, wherever that is."""
+    """A module's logging. names: values assigned to each of its names, anywhere."""
 
     tree: ast.Module
     names: Mapping[str, ast.expr] = field(default_factory=dict)
 
 
 def events(root: Path) -> dict[str, frozenset[str]]:
-    """Of every module below: event -> levels. `UNKNOWN: what it is given` where that cannot be told."""
+    """Return event -> levels for every module below. `UNKNOWN: argument` if the event cannot be determined."""
     found: dict[str, set[str]] = {}
     for path in sorted(root.rglob("*.py")):
         for event, level in of_text(path.read_text(encoding="utf-8")):
@@ -41,7 +41,7 @@ def events(root: Path) -> dict[str, frozenset[str]]:
 
 
 def of_text(text: str) -> Iterator[tuple[str, str]]:
-    """(event, level) of each call in a module's text."""
+    """Yield (event, level) of each call in a module's text."""
     tree = ast.parse(text)
     module = Module(tree, dict(_given(tree)))
     for node in ast.walk(tree):
@@ -71,7 +71,7 @@ def _said(module: Module, call: ast.Call) -> Iterator[tuple[str, str]]:
 
 
 def _levels(module: Module, called: ast.expr) -> list[str]:
-    """With which levels a call of this logs; none: it is no logger."""
+    """Return the levels of a call of this; empty if it is not a logger."""
     match called:
         case ast.Attribute(value=ast.Name(id=name), attr=level) if name in LOGGERS and level in LEVELS:
             return [level]

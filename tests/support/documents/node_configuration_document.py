@@ -1,4 +1,4 @@
-"""docs/configuration-node.md and the generated part of docs/isolation-mechanism.md, out of the models."""
+"""docs/configuration-node.md and the generated part of docs/isolation-mechanism.md, from the models."""
 
 from typing import Final
 
@@ -62,7 +62,7 @@ the health check is on by default. The other legacy flags have no effect and cau
 
 
 def node_markdown() -> str:
-    """The whole of docs/configuration-node.md."""
+    """Return the whole of docs/configuration-node.md."""
     parts = [
         _INTRODUCTION,
         section("## Fields", DevicePluginConfiguration),
@@ -76,7 +76,7 @@ def node_markdown() -> str:
 
 
 def isolation_markdown() -> str:
-    """The generated part of docs/isolation-mechanism.md: the placeholders, and every field of a description."""
+    """Return the generated part of docs/isolation-mechanism.md: the placeholders, and every field of a description."""
     rows = "\n".join(f"| `{{{name}}}` | {meaning} |" for name, meaning in PLACEHOLDERS.items())
     parts = [
         f"## Placeholders\n\n| placeholder | of a container |\n|---|---|\n{rows}\n",

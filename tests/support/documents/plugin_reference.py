@@ -1,4 +1,4 @@
-"""scheduler/plugins/README.md, out of the docstrings and arguments of the plugins."""
+"""scheduler/plugins/README.md, from the docstrings and arguments of the plugins."""
 
 import inspect
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ own, is [write a rule](../../docs/develop/write-a-rule.md).
 
 
 def plugins_markdown(plugins: Sequence[type[Plugin]] = PLUGINS) -> str:
-    """The whole of scheduler/plugins/README.md."""
+    """Return the whole of scheduler/plugins/README.md."""
     described = {description.name: description for description in describe(plugins)}
     return "\n".join([_INTRODUCTION, *(_section(plugin, described[plugin.name]) for plugin in plugins)])
 

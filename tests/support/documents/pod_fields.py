@@ -1,8 +1,8 @@
-"""Every field of a pod's spec in Kubernetes 1.29 to 1.37, and what this scheduler does with it.
+"""Every field of a pod's spec in Kubernetes 1.29 to 1.37, and how this scheduler treats it.
 
 `make docs` writes the table of docs/develop/pod-fields.md from here. One `test_pod_fields.py` holds the table to the
-code, the other to the OpenAPI document of a real kube-apiserver: a field that is not here fails there. Of the parts of
-a spec, those are listed whose fields decide where a pod may run.
+code, the other to the OpenAPI document of a real kube-apiserver: a field missing here fails there. Parts of a spec are
+listed if their fields decide where a pod may run.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ from scheduler.pods.pod_volumes import JUDGED
 
 
 class Verdict(StrEnum):
-    """JUDGED: read, and obeyed. REFUSED: a pod with it waits, with words that say so.
+    """Treatment of a field. JUDGED: read and obeyed. REFUSED: a pod with it waits, with a message that says so.
 
-    KUBELET: could rule nodes out, and does not here; the kubelet fails the pod if it has to.
-    IRRELEVANT: says nothing about where the pod may run.
+    KUBELET: could rule nodes out, but does not here; the kubelet fails the pod if necessary. IRRELEVANT: does not
+    affect where the pod may run.
     """
 
     JUDGED = "judged"
@@ -31,9 +31,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. example: a pod's spec that has it, and words: what the scheduler calls it; where it is not obeyed.
+    """A field. If it is not obeyed, example: a pod's spec that has it; words: the scheduler's name for it.
 
-    first, last: the minor versions of Kubernetes 1 that have it, where not all of those above have.
+    first, last: the minor versions of Kubernetes 1 that have it, if not all of the above.
     Source: api/openapi-spec/swagger.json of kubernetes v1.29.6 to v1.37.2.
     """
 
@@ -46,17 +46,17 @@ class Field:
     last: int = 1_000_000
 
     def exists_in(self, minor: int) -> bool:
-        """Whether Kubernetes 1.`minor` has it."""
+        """Return whether Kubernetes 1.`minor` has it."""
         return self.first <= minor <= self.last
 
 
 def judged(name: str, why: str, *, first: int = 0) -> Field:
-    """Read, and obeyed."""
+    """Return a field that is read and obeyed."""
     return Field(name, Verdict.JUDGED, why, first=first)
 
 
 def irrelevant(why: str, *names: str, first: int = 0) -> tuple[Field, ...]:
-    """Fields that say nothing about where the pod may run, for one reason."""
+    """Return fields that do not affect where the pod may run, for one reason."""
     return tuple(Field(name, Verdict.IRRELEVANT, why, first=first) for name in names)
 
 
@@ -298,19 +298,19 @@ STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
 
 
 def read_fields(schema: str) -> set[str]:
-    """Names, as on the wire, of the fields that the scheduler decodes."""
+    """Return the wire names of the fields that the scheduler decodes."""
     if schema == "Volume":
         return set(JUDGED)
     return {field.encode_name for field in msgspec.structs.fields(STRUCTS[schema])}
 
 
 def with_verdict(*verdicts: Verdict) -> list[tuple[str, Field]]:
-    """(schema, field) of every field with one of the verdicts."""
+    """Return (schema, field) of every field with one of the verdicts."""
     return [(schema, field) for schema, fields in TABLE.items() for field in fields if field.verdict in verdicts]
 
 
 def markdown() -> str:
-    """The part of docs/develop/pod-fields.md that is written from the table."""
+    """Return the part of docs/develop/pod-fields.md that is generated from the table."""
     return "\n".join(line for schema, fields in TABLE.items() for line in _section(schema, fields))
 
 
@@ -335,7 +335,7 @@ def _section(schema: str, fields: tuple[Field, ...]) -> list[str]:
 
 
 def _versions(one: Field) -> str:
-    """As after the name: `, from 1.34`, or "" for a field that every version has."""
+    """Return the text after the name: `, from 1.34`, or "" for a field that every version has."""
     if one.first == one.last:
         return f", in 1.{one.first}"
     return f", from 1.{one.first}" if one.first else ""

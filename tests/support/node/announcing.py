@@ -1,4 +1,4 @@
-"""A node's cards announced to an API server and a kubelet in memory: what tests of NodeCards start with."""
+"""A node's cards, announced to an API server and a kubelet in memory: the starting point of NodeCards tests."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ BROKEN = Xid("GPU-a", 79)
 
 
 class NodeObject:
-    """The node as the API server has it; the plugin sees every change of it."""
+    """The node on the API server; the plugin sees every change of it."""
 
     def __init__(self) -> None:
         self.annotations: dict[str, str] = {}
@@ -71,7 +71,7 @@ class NodeObject:
 
 @dataclass
 class Rig:
-    """A node's cards being announced. followed: what the annotation of a release was taken to say."""
+    """A node whose cards are being announced. followed: the parsed values of the release annotation."""
 
     folder: Path
     node: NodeObject
@@ -87,7 +87,7 @@ class Rig:
             while not holds():
                 await self.changed.wait()
                 self.changed.clear()
-                # What was wanted is written by then.
+                # The announcement is written by then.
                 await asyncio.sleep(0.01)
 
     def happened(self, *xids: Xid) -> None:
@@ -96,7 +96,7 @@ class Rig:
         self.cards.moved()
 
     def running(self, name: str, ids: list[str], card: int) -> None:
-        """A pod on a card that holds these ids."""
+        """Add a pod on a card that holds these IDs."""
         written = Allocation({0: {card: len(ids)}}, {}, {card: f"GPU-{'ab'[card]}"})
         annotations = allocation.encode(written, LegacyFields(len(ids), 4, 1))
         self.records.append(

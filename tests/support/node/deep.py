@@ -1,4 +1,4 @@
-"""A directory as a container may leave it: so many others in one another that no path names the last."""
+"""A directory that a container may leave: nested so deeply that no path can name the innermost one."""
 
 import contextlib
 import os
@@ -9,9 +9,9 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def nested(directory: Path, levels: int, *, name: str = "d", innermost: int = 0) -> Iterator[None]:
-    """They are in the directory, with a file in each. Afterwards it is gone: pytest could not remove it.
+    """Create nested directories, with a file in each. Remove them afterwards, because pytest could not.
 
-    name: of each. innermost: how many directories are beside one another in the last of them.
+    name: of each. innermost: number of sibling directories at the lowest level.
     """
     try:
         _nest(directory, levels, name, innermost)

@@ -1,4 +1,4 @@
-"""What follows from drift: as the device plugin's configuration has it by default, but for what a test sets."""
+"""The actions on drift: the device plugin's defaults, except for values that a test sets."""
 
 from config.settings.deviceplugin import Monitor
 from deviceplugin.reconcile.drift import DriftPolicy

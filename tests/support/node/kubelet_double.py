@@ -14,11 +14,11 @@ from deviceplugin.kubelet.v1beta1 import podresources_pb2 as resources
 
 M = TypeVar("M", bound=Message)
 Context = Any  # grpc.aio.ServicerContext is generic in its stubs only
-Containers = Mapping[str, Mapping[str, list[str]]]  # container -> resource -> ids
+Containers = Mapping[str, Mapping[str, list[str]]]  # container -> resource -> IDs
 
 
 class KubeletDouble:
-    """registered, listed: as they came, listed by id. refusal: of registrations."""
+    """A kubelet double. registered, listed: as received, listed by ID. refusal: of registrations."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -26,7 +26,7 @@ class KubeletDouble:
         self.listed: asyncio.Queue[dict[str, str]] = asyncio.Queue()
         self.pods: dict[tuple[str, str], Containers] = {}
         self.refusal = ""
-        self.too_busy = 0  # so many questions about a pod are refused by the rate limit
+        self.too_busy = 0  # this many queries about a pod are rejected by the rate limit
         self.refused: asyncio.Queue[str] = asyncio.Queue()
         self.options = wire.DevicePluginOptions()
         self._following: asyncio.Task[None] | None = None
@@ -34,7 +34,7 @@ class KubeletDouble:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["KubeletDouble"]:
-        """One life of it: sockets are made at the start and gone at the end."""
+        """Run it once: sockets are created at the start and removed at the end."""
         server = grpc.aio.server()
         registration = {"Register": _unary(self._register, wire.RegisterRequest)}
         lister = {
@@ -67,7 +67,7 @@ class KubeletDouble:
         return answer.container_responses[0]
 
     async def stop_following(self) -> None:
-        """End ListAndWatch, and go on."""
+        """End ListAndWatch, and keep running."""
         assert self._following is not None
         self._following.cancel()
         await asyncio.wait({self._following})
@@ -91,7 +91,7 @@ class KubeletDouble:
         if self._plugin is not None:
             await self._plugin.close()
         self._plugin = grpc.aio.insecure_channel(f"unix:{self.folder / request.endpoint}")
-        # As the kubelet does: the options are asked for while the plugin still waits for the answer.
+        # As in the kubelet: it queries the options while the plugin still waits for the answer.
         self.options = await self._call("GetDevicePluginOptions", wire.DevicePluginOptions)(wire.Empty())
         self._following = asyncio.create_task(self._follow(self._plugin))
         self.registered.put_nowait(request)
@@ -115,10 +115,10 @@ class KubeletDouble:
         key = (request.pod_namespace, request.pod_name)
         if self.too_busy:
             self.too_busy -= 1
-            # As pkg/kubelet/apis/grpc/ratelimit.go has it.
+            # As in pkg/kubelet/apis/grpc/ratelimit.go.
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
         if key not in self.pods:
-            # The kubelet's own words and status (pkg/kubelet/apis/podresources/server_v1.go).
+            # The kubelet's own message and status (pkg/kubelet/apis/podresources/server_v1.go).
             await context.abort(
                 grpc.StatusCode.UNKNOWN, f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
             )
@@ -135,7 +135,7 @@ def _pod(key: tuple[str, str], containers: Containers) -> resources.PodResources
         containers=[
             resources.ContainerResources(
                 name=name,
-                # One entry per id, as the kubelet writes them.
+                # One entry per ID, as the kubelet writes them.
                 devices=[
                     resources.ContainerDevices(resource_name=resource, device_ids=[one])
                     for resource, ids in held.items()

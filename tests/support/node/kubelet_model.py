@@ -1,9 +1,9 @@
-"""A small model of the kubelet's device manager: what it asks of a device plugin, and what it shows meanwhile.
+"""A small model of the kubelet's device manager: its calls to a device plugin, and the state that it shows meanwhile.
 
-Pods are admitted one at a time. It rejects some before their Allocate and some after, hands devices of init containers
-on, forgets devices of dead pods at its next allocation only, and may give one device to two pods. A pod that it admits
-again, with a container that does not run, it fails when one of its devices is unhealthy or no longer listed.
-Source: the behaviour of Kubernetes 1.36 in cm/devicemanager/manager.go and kubelet.go.
+Pods are admitted one at a time. It rejects some before their Allocate and some after, passes on devices of init
+containers, forgets devices of dead pods only at its next allocation, and may allocate one device to two pods. When it
+re-admits a pod with a stopped container, it fails the pod if one of its devices is unhealthy or no longer listed.
+Source: the behavior of Kubernetes 1.36 in cm/devicemanager/manager.go and kubelet.go.
 """
 
 import base64
@@ -21,16 +21,16 @@ IDS: Final = tuple(f"d{number:02}" for number in range(40))
 
 
 class Rejected(Exception):
-    """The plugin refused an Allocate."""
+    """The plugin rejected an Allocate."""
 
 
 @dataclass
 class Kubelet:
-    """known: pods by UID, in the order in which it learnt of them, whether admitted or not.
+    """The model. known: pods by UID, in the order in which it learned of them, admitted or not.
 
-    finished: UIDs that it does not count as active. running: UIDs with containers that run. registered: a plugin is.
-    healthy: the healthy ids that the plugin lists, in the order in which free ones are given away.
-    assigned: (UID, container) -> ids, as in its memory; `checkpoint` as in its file. answers: what was recorded beside.
+    finished: UIDs that it does not count as active. running: UIDs with running containers. registered: whether a plugin
+    is. healthy: the healthy IDs that the plugin lists, in allocation order. assigned: (UID, container) -> IDs in its
+    memory; `checkpoint`: in its file. answers: the recorded Allocate answers.
     """
 
     known: dict[str, NodePod] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Kubelet:
         return set(self.known) - self.finished
 
     def get(self, name: str) -> KubeletPod | None:
-        """PodResources.Get: the pod that it learnt of last under this name."""
+        """Return the answer of PodResources.Get: the last pod that it learned of with this name."""
         named = [pod for pod in self.known.values() if pod.name == name and pod.uid in self.active()]
         if not named:
             return None
@@ -59,8 +59,8 @@ class Kubelet:
     def admit(self, pod: NodePod, allocate: Callable[[NodePod, PodContainer, int], bytes], *, doubled: bool) -> None:
         """Admit or reject the pod. allocate: the call to the plugin, which may raise Rejected.
 
-        A pod that is being deleted already is neither, and active until it has ended.
-        doubled: the known defect by which devices of a running pod are taken for free ones.
+        A pod that is already being deleted is neither admitted nor rejected, and stays active until it has ended.
+        doubled: the known bug in which devices of a running pod count as free.
         """
         self.known[pod.uid] = pod
         if pod.terminating:
@@ -91,21 +91,21 @@ class Kubelet:
         return None
 
     def reject(self, pod: NodePod) -> None:
-        """By the device manager, or by a handler that comes before or after it."""
+        """Reject the pod, by the device manager or by a handler before or after it."""
         self.known[pod.uid] = pod
         self.finished.add(pod.uid)
         self.admitted.discard(pod.uid)
         self.running.discard(pod.uid)
 
     def end(self, uid: str) -> None:
-        """The pod's containers have ended, and it is forgotten; its devices are not."""
+        """End the pod's containers and forget the pod, but not its devices."""
         self.known.pop(uid, None)
         self.running.discard(uid)
         self.finished.discard(uid)
         self.admitted.discard(uid)
 
     def restart(self, *, record_lost: bool) -> None:
-        """Containers go on running. The plugin has to register again, pods are learnt of again."""
+        """Restart the kubelet while containers keep running. It forgets registrations, and learns of pods again."""
         if record_lost:
             self.checkpoint = ()
         self.assigned = {(entry.pod_uid, entry.container): entry.ids for entry in self.checkpoint}
@@ -118,7 +118,7 @@ class Kubelet:
         self.registered = self.knows_resource = True
 
     def _skipped(self, pod: NodePod) -> bool:
-        """Containers that run are left as they are; a resource that nobody registered is no device."""
+        """Return whether running containers are left alone, or the resource is unregistered and so not a device."""
         return pod.uid in self.running or not self.knows_resource
 
     def _pick(self, units: int, reusable: set[str], *, doubled: bool) -> frozenset[str]:

@@ -1,9 +1,9 @@
-"""What stands for NVIDIA's nvidia-cuda-mps-control in tests: a daemon that answers and quits, and has no clients.
+"""A stand-in for NVIDIA's nvidia-cuda-mps-control: a daemon that answers and quits, and has no clients.
 
 installed(folder)            a program that is this module, for an interpreter of Python
-<pipes>/silent               it hangs in the next question
-<directory>/refuse           a daemon that is started ends at once
-<logs>/control.log           CUDA_VISIBLE_DEVICES of each daemon that was started, one a line
+<pipes>/silent               it hangs at the next query
+<directory>/refuse           a started daemon ends at once
+<logs>/control.log           CUDA_VISIBLE_DEVICES of each started daemon, one per line
 """
 
 import os
@@ -21,10 +21,10 @@ _QUITS_WITHIN_S = 5.0
 
 
 def installed(folder: Path, interpreter: str = sys.executable) -> Path:
-    """The program, made in this folder. interpreter: where it runs, which may be a container."""
+    """Create the program in this folder and return it. interpreter: where it runs, which may be a container."""
     program = folder / "nvidia-cuda-mps-control"
-    # Directly where that can be, as an image may have no shell; a path with a space in it takes one, which
-    # runs the line that is a string to Python.
+    # Directly if possible, because an image may have no shell. A path with a space requires a shell, which runs the
+    # line that Python reads as a string.
     by_shell = f"""#!/bin/sh\n''''exec "{interpreter}" "$0" "$@" # '''\n"""
     first = by_shell if " " in interpreter else f"#!{interpreter}\n"
     program.write_text(first + Path(__file__).read_text(encoding="utf-8"), encoding="utf-8")
@@ -33,7 +33,7 @@ def installed(folder: Path, interpreter: str = sys.executable) -> Path:
 
 
 def main() -> int:
-    """With -f the daemon, else what speaks to it."""
+    """Run the daemon with -f, otherwise its client."""
     pipes = Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
     return _daemon(pipes) if sys.argv[1:] == ["-f"] else _user_interface(pipes)
 
@@ -46,7 +46,7 @@ def _daemon(pipes: Path) -> int:
     with (logs / LOG).open("a", encoding="utf-8") as log:
         log.write(os.environ["CUDA_VISIBLE_DEVICES"] + "\n")
     (pipes / PID_FILE).write_text(str(os.getpid()), encoding="ascii")
-    # Whatever a test leaves behind does not stay.
+    # A daemon that a test leaves behind does not stay.
     signal.sigtimedwait({signal.SIGTERM}, _LONGEST_LIFE_S)
     (pipes / PID_FILE).unlink(missing_ok=True)
     return 0
@@ -71,7 +71,7 @@ def _user_interface(pipes: Path) -> int:
 
 
 def _pid(pipes: Path) -> int:
-    """Of the daemon; 0 where there is none."""
+    """Return the daemon's PID; 0 if none runs."""
     try:
         pid = int((pipes / PID_FILE).read_text(encoding="ascii"))
         os.kill(pid, 0)

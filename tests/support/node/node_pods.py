@@ -1,4 +1,4 @@
-"""Builders with defaults: pods of a node as identity needs them, the node's cards, the kubelet's entries."""
+"""Builders with defaults: pods of a node for identification, the node's cards, the kubelet's entries."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -40,7 +40,7 @@ def wire_pod(
     scheduler: str = "",
     **status: object,
 ) -> objects.PodObject:
-    """app, init: units of each container. sidecars: which of `init` go on running."""
+    """Return a pod object. app, init: units of each container. sidecars: indexes in `init` that keep running."""
     meta = {"name": name, "namespace": "ns", "uid": uid or f"uid-{name}", "annotations": annotations, "labels": labels}
     whole = {
         "metadata": {**meta, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if terminating else {})},
@@ -55,12 +55,12 @@ def wire_pod(
 
 
 def node_pod(name: str, app: Sequence[int], **options: object) -> NodePod:
-    """As `wire_pod`."""
+    """Return the pod of `wire_pod`."""
     return read_pod(wire_pod(name, app, **options))  # type: ignore[arg-type]
 
 
 def on(pod: NodePod, *cards: Card) -> NodePod:
-    """The pod with what our scheduler writes when it chose these cards for it."""
+    """Return the pod with the annotations that our scheduler writes after choosing these cards."""
     shares = {c: {card.index: c.units // len(cards) for card in cards} for c in pod.asking()}
     written = Allocation(
         containers={c.index: share for c, share in shares.items() if c.kind is ContainerKind.APP},

@@ -1,4 +1,4 @@
-"""A made-up node for `uninstall`: a file tree, a kubelet's checkpoint, an API server that keeps what is written."""
+"""A simulated node for `uninstall`: a file tree, a kubelet's checkpoint, and an API server that keeps writes."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def gpu_pod(name: str, phase: str = "Running") -> Json:
 
 @dataclass
 class Cluster:
-    """node: None when there is none. refused: what the next patches are refused with, for status and object."""
+    """A cluster. node: None if missing. refused: errors for the next patches, of status and object."""
 
     pods: list[Json] = field(default_factory=list)
     refused: str = ""
@@ -83,7 +83,7 @@ def merge(into: Json, patch: Mapping[str, Any]) -> None:
 
 @dataclass
 class MadeUpNode:
-    """settings: of the configuration, in place of the usual ones."""
+    """The node. settings: configuration that overrides the defaults."""
 
     folder: Path
     cluster: Cluster = field(default_factory=Cluster)
@@ -98,7 +98,7 @@ class MadeUpNode:
             *("plugins/other.sock", f"cdi/gpushare-{USED}.json", f"cdi/gpushare-{UNUSED}.json", "cdi/nvidia.yaml"),
         ):
             (self.folder / path).write_text(path)
-        # As a container may plant it in a directory of its own.
+        # A container may plant it in a directory of its own.
         (self.folder / "plugins/gpushare/isolation/pods/p/c/x/link").symlink_to(self.folder / "cdi")
         held: Json = {"DeviceIDs": {"-1": ["u0", "u1"]}, "AllocResp": None}
         entry = {"PodUID": "p", "ContainerName": "c", "ResourceName": names.GPU_MEM, **held}
@@ -113,7 +113,7 @@ class MadeUpNode:
         path.write_text(json.dumps({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": registered}}))
 
     def tree(self) -> dict[str, str]:
-        """Files -> what is in them; the lock names who holds it."""
+        """Return files -> content; the lock contains its holder."""
         found = sorted(path for path in self.folder.rglob("*") if path.is_file() and path.name != "kubeconfig")
         return {str(path.relative_to(self.folder)): path.read_text() for path in found if path.name != "lock"}
 

@@ -1,12 +1,12 @@
-"""A process that asks NVML without a driver: `python nvml_child.py FOLDER CARDS PARENT`.
+"""A process that queries NVML without a driver: `python nvml_child.py FOLDER CARDS PARENT`.
 
-What happens to its cards are files in FOLDER, looked at again and again; N is a card's index.
+Files in FOLDER control its cards and are polled; N is a card's index.
 
-    hang-N      what is asked of card N does not come back while the file is there
-    stuck-N     the same, and it holds a lock that every other question needs
-    die-N       a question to card N ends the process, and the file
-    broken      the driver cannot be opened; the file has the number of the error
-    xids-N      numbers of errors, one a line; the file goes when they are reported
+    hang-N      calls for card N do not return while the file exists
+    stuck-N     the same, and it holds a lock that every other call needs
+    die-N       a call for card N ends the process and removes the file
+    broken      the driver cannot be opened; the file contains the error number
+    xids-N      error numbers, one per line; the file is removed when they are reported
 """
 
 import os
@@ -27,7 +27,7 @@ _LOOK_S: Final = 0.005
 
 
 class ChildDouble(NvmlDouble):
-    """NVML whose cards do what the files say."""
+    """NVML whose cards follow the files."""
 
     def __init__(self, folder: Path, cards: int) -> None:
         super().__init__(*(card(number) for number in range(cards)))

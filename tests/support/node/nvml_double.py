@@ -1,4 +1,4 @@
-"""NVML without a driver: cards whose answers a test sets, given out by functions of pynvml's names and parameters."""
+"""NVML without a driver: cards with answers set by a test, behind functions with pynvml's names and parameters."""
 
 import ctypes
 import inspect
@@ -15,9 +15,9 @@ _FIRST_HANDLE: Final = 0x1000
 
 @dataclass(slots=True)
 class NvmlCard:
-    """answers: function -> what it returns, raises when it is an error, or computes of what follows the handle.
+    """A card. answers: function -> return value, error to raise, or a function of the arguments after the handle.
 
-    What is not in it is not supported. lost: every function raises it.
+    Missing functions are not supported. lost: every function raises it.
     """
 
     answers: dict[str, Any]
@@ -29,10 +29,10 @@ class NvmlCard:
 
 
 class NvmlDouble(ModuleType):
-    """broken: raised by each function but nvmlShutdown. events: reported in turn; an error among them is raised.
+    """The library. broken: raised by each function but nvmlShutdown. events: reported in order, or raised if an error.
 
-    An event set with a lost card in it fails. Handles are as pynvml's: two of one card are not equal, and those from
-    before an nvmlInit are no good after it.
+    An event set with a lost card in it fails. Handles are as pynvml's: two handles of one card are not equal, and
+    handles from before an nvmlInit are invalid after it.
     """
 
     def __init__(self, *cards: NvmlCard) -> None:
@@ -61,12 +61,12 @@ class NvmlDouble(ModuleType):
         return call
 
     def handle(self, index: int) -> Any:  # noqa: ANN401 # as pynvml
-        """A new pointer to a card; index -1: to none that there is."""
+        """Return a new pointer to a card; index -1: to a nonexistent one."""
         address = _FIRST_HANDLE * (1 + self.openings) + index if index >= 0 else 0
         return ctypes.cast(ctypes.c_void_p(address), pynvml.c_nvmlDevice_t)
 
     def card_of(self, raw: Any) -> NvmlCard:  # noqa: ANN401 # as pynvml
-        """The card that a handle is of."""
+        """Return the card of a handle."""
         index = (ctypes.cast(raw, ctypes.c_void_p).value or 0) - _FIRST_HANDLE * (1 + self.openings)
         if not 0 <= index < len(self.nvml_cards):
             raise pynvml.NVMLError_InvalidArgument
@@ -144,14 +144,14 @@ _OWN: Final[dict[str, Callable[..., Any]]] = {
 
 
 def xid(raw: object, number: int) -> object:
-    """An error of the card that the handle is of."""
+    """Return an error of the handle's card."""
     return SimpleNamespace(device=raw, eventType=pynvml.nvmlEventTypeXidCriticalError, eventData=number)
 
 
 def card(number: int, **answers: object) -> NvmlCard:
-    """An 80 GiB card on bus `number` + 7, 640 MiB of it reserved, 1 GiB used, with device node and events.
+    """Return an 80 GiB card on bus `number` + 7, 640 MiB of it reserved, 1 GiB used, with device node and events.
 
-    answers: as of `NvmlCard`, beside these.
+    answers: as in `NvmlCard`, in addition to these.
     """
     plain = SimpleNamespace(total=80 * 1024 * MIB, used=1664 * MIB)
     fine = SimpleNamespace(total=80 * 1024 * MIB, reserved=640 * MIB, used=1024 * MIB)
@@ -170,12 +170,12 @@ def card(number: int, **answers: object) -> NvmlCard:
 
 
 def pci(number: int) -> object:
-    """Where `card(number)` is."""
+    """Return the PCI address of `card(number)`."""
     return SimpleNamespace(domain=0, bus=0x07 + number, device=0)
 
 
 def nvlinks(*ends: object) -> dict[str, object]:
-    """Answers of a card with active links to these, each what `pci` returns or "switch"; a last one is down."""
+    """Return answers of a card with active links to these, each a result of `pci` or "switch"; a last link is down."""
 
     def state(link: int) -> int:
         if link > len(ends):

@@ -1,4 +1,4 @@
-"""A node around the reconcile loop: kubelet double, files on disk, an API server that takes or refuses evictions."""
+"""A node around the reconcile loop: kubelet double, files on disk, an API server that accepts or rejects evictions."""
 
 import base64
 import json
@@ -38,7 +38,7 @@ R = TypeVar("R", bound=Reconciler)
 
 @dataclass
 class Node:
-    """Everything around the loop, to be changed between two rounds."""
+    """Environment of the loop, to be changed between two rounds."""
 
     folder: Path
     double: KubeletDouble
@@ -60,12 +60,12 @@ class Node:
         self.evicted.append(pod)
 
     def allocating(self) -> bool:
-        """In flight for as many looks as `allocates` says."""
+        """Return whether an Allocate is in flight: for the first `allocates` polls."""
         self.allocates -= 1
         return self.allocates >= 0
 
     def runs(self, name: str, units: int, *, card: Card = CARDS[0], ids: int | None = None) -> str:
-        """A pod bound to `card`, which the kubelet has assigned as many ids as it asks, or as said; returns its UID."""
+        """Add a pod on `card`, with as many kubelet IDs as it requests, or `ids`; return its UID."""
         uid = f"{UID}{len(self.pods)}"
         annotations = on(node_pod(name, [units], uid=uid), card).annotations if units else {}
         wire = wire_pod(name, [units], uid=uid, annotations=annotations, containerStatuses=REPORTED)
@@ -76,7 +76,7 @@ class Node:
         return uid
 
     def record(self, uid: str, ids: list[str], resource: str = names.GPU_MEM, device: str = "") -> None:
-        """device: name of the CDI device of ours that Allocate answered; "" for an empty answer."""
+        """Record an entry. device: name of our CDI device in the Allocate answer; "" for an empty answer."""
         answer = wire.ContainerAllocateResponse(
             cdi_devices=[wire.CDIDevice(name=spec.qualified(device))] if device else []
         )
@@ -87,12 +87,12 @@ class Node:
         (self.folder / "checkpoint").write_text(json.dumps(document))
 
     def ends(self, name: str) -> None:
-        """The pod is gone from everywhere but the checkpoint."""
+        """Remove the pod from everywhere except the checkpoint."""
         self.pods.apply([Deleted(wire) for wire in self.pods if wire.metadata.name == name])
         del self.double.pods["ns", name]
 
     def uses(self, uuid: str, *processes: tuple[int, int, str]) -> None:
-        """Processes of the card as (PID, MiB, UID of the pod, "" for none)."""
+        """Set the card's processes as (PID, MiB, UID of the pod, "" for none)."""
         for pid, _, uid in processes:
             (self.folder / "proc" / str(pid)).mkdir(parents=True, exist_ok=True)
             path = f"/kubepods/pod{uid}/{'c' * 64}" if uid else "/user.slice"
@@ -147,7 +147,7 @@ async def rig(
 
 
 def metric(loop: Reconciler, name: str, **labels: str) -> float | None:
-    """The sum over all series with these labels; None where there is none."""
+    """Return the sum over all series with these labels; None if there is none."""
     found = [
         sample.value
         for family in loop.metrics.registry.collect()

@@ -1,1 +1,1 @@
-"""NVIDIA's libraries without a driver: stand-ins in C, and the world that they tell of."""
+"""NVIDIA's libraries without a driver: stand-ins in C, and the world that they report."""

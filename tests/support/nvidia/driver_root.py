@@ -1,4 +1,4 @@
-"""The root folder of a driver, as a driver's container has it: libraries and device nodes, without a driver."""
+"""The root folder of a driver, as in a driver container: libraries and device nodes, without a driver."""
 
 import os
 import stat
@@ -23,7 +23,7 @@ LIBRARIES: Final = "usr/lib/x86_64-linux-gnu"
 def make_nodes(
     folder: Path, minors: Iterable[int], control: Iterable[str] = CONTROL, *, uvm_major: int = UVM_MAJOR
 ) -> None:
-    """Make the nodes of cards and control nodes, which takes root. No driver is behind them.
+    """Create the nodes of cards and control nodes, which requires root. No driver is behind them.
 
     uvm_major: of nvidia-uvm, which the kernel chooses at each boot.
     """
@@ -36,7 +36,7 @@ def make_nodes(
 
 
 def make_node(path: Path, numbers: tuple[int, int]) -> None:
-    """Make a character device. numbers: major and minor."""
+    """Create a character device. numbers: major and minor."""
     os.mknod(path, stat.S_IFCHR, os.makedev(*numbers))
     path.chmod(0o666)
 

@@ -1,4 +1,4 @@
-"""Compiles the stand-ins of NVIDIA's libraries, and has pynvml use that of NVML."""
+"""Compiles the stand-ins of NVIDIA's libraries, and makes pynvml use the NVML one."""
 
 import ctypes
 import shutil
@@ -13,7 +13,7 @@ import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
 NVML: Final = "libnvidia-ml.so.1"
 CUDA: Final = "libcuda.so.1"
-# Whether CUDA starts in a container, as a program.
+# A program that tells whether CUDA starts in a container.
 CUDA_CHECK: Final = "cuda-check"
 
 _SOURCES: Final = Path(__file__).parent
@@ -21,7 +21,7 @@ _FLAGS: Final = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
 
 
 def nvml_header() -> Path:
-    """Folder of NVIDIA's nvml.h, from the package nvidia-nvml-dev."""
+    """Return the folder of NVIDIA's nvml.h, from the package nvidia-nvml-dev."""
     found = sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/include/nvml.h"))
     if not found:
         message = "nvml.h is missing: expected the package nvidia-nvml-dev of requirements/dev.txt; run make setup"
@@ -30,23 +30,23 @@ def nvml_header() -> Path:
 
 
 def compile_nvml(folder: Path) -> Path:
-    """The stand-in of NVML in this folder. Raises RuntimeError with the compiler's output."""
+    """Compile the stand-in for NVML into this folder. Raises RuntimeError with the compiler's output."""
     return _library(folder / NVML, "nvml.c", f"-I{nvml_header()}")
 
 
 def compile_cuda(folder: Path) -> Path:
-    """The stand-in of CUDA's driver library in this folder."""
+    """Compile the stand-in for CUDA's driver library into this folder."""
     return _library(folder / CUDA, "cuda.c")
 
 
 def compile_cuda_check(folder: Path) -> Path:
-    """A program that prints what cuInit answers and which cards it finds."""
+    """Compile a program that prints the answer of cuInit and the cards that it finds."""
     return _compiled(folder / CUDA_CHECK, "cuda_check.c")
 
 
 @contextmanager
 def pynvml_with(library: Path) -> Iterator[None]:
-    """In this process, pynvml calls this library."""
+    """Make pynvml call this library in this process."""
     before, functions = pynvml.nvmlLib, dict(_functions())
     pynvml.nvmlLib = ctypes.CDLL(str(library))
     _functions().clear()

@@ -1,4 +1,4 @@
-"""The world of the stand-ins: the file from which they take every answer. Its form is described in nvml.c."""
+"""The world of the stand-ins: the file from which they take every answer. nvml.c describes its format."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Final
 
 VARIABLE: Final = "GPUSHARE_NVIDIA_WORLD"
-# Folder that the stand-in of CUDA searches for device nodes in place of /dev.
+# Folder that the stand-in for CUDA searches for device nodes instead of /dev.
 DEVICES: Final = "GPUSHARE_NVIDIA_DEV"
 DRIVER: Final = "580.95.05"
 ANY: Final = "*"
 
 
 def uuid_of(number: int) -> str:
-    """UUID of the card with this number."""
+    """Return the UUID of the card with this number."""
     return f"GPU-{number:08x}-0000-4000-8000-000000000000"
 
 
 def pci_of(number: int) -> str:
-    """PCI address of the card with this number."""
+    """Return the PCI address of the card with this number."""
     return f"0000:{number + 7:02x}:00.0"
 
 
 def card(number: int, **facts: object) -> dict[str, object]:
-    """Facts of an 80 GiB card with 640 MiB reserved. facts: others, or None to leave one out."""
+    """Return facts of an 80 GiB card with 640 MiB reserved. facts: overrides, None leaves one out."""
     usual = {
         "uuid": uuid_of(number),
         "name": "NVIDIA H100 80GB HBM3",
@@ -41,7 +41,7 @@ def card(number: int, **facts: object) -> dict[str, object]:
 
 @dataclass
 class World:
-    """cards: facts by name, in the order of their index. lines: others, such as faults. Written by `write`."""
+    """The world. cards: facts by name, in index order. lines: other lines, such as faults. `write` writes it."""
 
     path: Path
     cards: list[dict[str, object]] = field(default_factory=list)
@@ -49,7 +49,7 @@ class World:
     driver: str = DRIVER
 
     def write(self) -> None:
-        """Replace the file, so that every later call of a stand-in answers by it."""
+        """Replace the file, so that every later call of a stand-in uses it."""
         facts = [
             f"card {index} {name} {str(value).replace(' ', '_')}"
             for index, one in enumerate(self.cards)
@@ -61,13 +61,13 @@ class World:
         temporary.replace(self.path)
 
     def say(self, *lines: str) -> None:
-        """Add lines, for good."""
+        """Add permanent lines."""
         self.lines += lines
         self.write()
 
     @contextmanager
     def planted(self, *lines: str) -> Iterator[None]:
-        """These lines, such as `fault nvmlDeviceGetName 0 3`, while the context lasts."""
+        """Add lines, such as `fault nvmlDeviceGetName 0 3`, while the context lasts."""
         self.say(*lines)
         try:
             yield

@@ -1,7 +1,6 @@
-"""An API server on a loopback port, as far as the client speaks to one: lists, pages, streamed lists, watches.
+"""An API server on a loopback port, for the client's requests: lists, pages, streamed lists, watches.
 
-A POST has succeeded. Anything else, and every mistake, is an answer that the test puts in `script`: it is given to the
-next request.
+A POST succeeds. Any other answer, and every error, is put into `script` by the test, and answers the next request.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def manifest(name: str, **metadata: object) -> Json:
-    """A pod with one volume, as the server would send it; `spec` and `status` beside the metadata on purpose."""
+    """Return a pod with one volume, as the server would send it; deliberately includes `spec` and `status`."""
     meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7"} | metadata
     volume = {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
     spec = {"containers": [{"name": "main"}], "volumes": [volume]}
@@ -39,7 +38,7 @@ def bookmark(version: str, *, ends_list: bool = False) -> bytes:
 
 
 def status(code: int, message: str = "", **headers: str) -> Answer:
-    """A refusal as the API server words it."""
+    """Return an error as the API server words it."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.json_response({"kind": "Status", "message": message, "code": code}, status=code, headers=headers)
@@ -48,7 +47,7 @@ def status(code: int, message: str = "", **headers: str) -> Answer:
 
 
 def stranger(code: int, text: str, content_type: str = "text/html") -> Answer:
-    """What a load balancer or a proxy answers in place of the API server."""
+    """Return the answer of a load balancer or a proxy in place of the API server."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.Response(status=code, text=text, content_type=content_type)
@@ -67,7 +66,7 @@ def ok(body: Json) -> Answer:
 
 
 def streamed(*chunks: bytes, then: Awaitable[Any] | None = None) -> Answer:
-    """A watch that sends these chunks, waits for `then` and ends in good order."""
+    """Return a watch that sends these chunks, waits for `then` and ends gracefully."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -83,7 +82,7 @@ def streamed(*chunks: bytes, then: Awaitable[Any] | None = None) -> Answer:
 
 
 def cut(*chunks: bytes) -> Answer:
-    """A watch whose connection is lost after these chunks."""
+    """Return a watch whose connection is lost after these chunks."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = await streamed(*chunks)(request)
@@ -112,9 +111,9 @@ class Seen:
 
 @dataclass
 class ApiServer:
-    """items: what a list shows at `version`. live: lines of a watch after the list. tokens: None accepts everybody.
+    """The server. items: list at `version`. live: lines of a watch after the list. tokens: None accepts any.
 
-    trusted: what the cluster of a kubeconfig says of its CA.
+    trusted: the CA fields of a kubeconfig's cluster.
     """
 
     items: list[Json] = field(default_factory=list)
@@ -130,7 +129,7 @@ class ApiServer:
 
     @asynccontextmanager
     async def serving(self, certificate: tuple[Path, Path] | None = None) -> AsyncIterator["ApiServer"]:
-        """certificate: with its key, for TLS, without which no client shows credentials."""
+        """Serve while the context lasts. certificate: with its key, for TLS; clients send credentials only with TLS."""
         app, tls = web.Application(), None
         app.router.add_route("*", "/{path:.*}", self._answer)
         if certificate is not None:

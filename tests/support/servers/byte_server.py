@@ -1,4 +1,4 @@
-"""A server on a loopback port that answers byte by byte what a test says, and what it takes to reach it."""
+"""A server on a loopback port that answers bytes set by a test, and the files for reaching it."""
 
 import asyncio
 import ssl
@@ -20,7 +20,7 @@ Behaviour: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Aw
 
 @dataclass
 class ByteServer:
-    """script: what it does on each connection, in order; the last one on all that follow. requests: as bytes."""
+    """The server. script: behavior per connection, in order; the last one repeats. requests: as bytes."""
 
     script: list[Behaviour] = field(default_factory=list)
     requests: list[bytes] = field(default_factory=list)
@@ -52,7 +52,7 @@ class ByteServer:
         return self.requests[-1]
 
     def answers(self, *answers: bytes, then_ends: bool = False) -> Behaviour:
-        """One after each request, as many pieces as there are; then it waits for the client to go, or ends itself."""
+        """Answer each request with the next of these; then wait for the client to leave, or end the connection."""
 
         async def behaviour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             for answer in answers:
@@ -67,7 +67,7 @@ class ByteServer:
         return behaviour
 
     async def silent(self, reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-        """Takes one request, and answers nothing until the client goes."""
+        """Read one request, and send no answer until the client leaves."""
         await self.request(reader)
         await reader.read()
 
@@ -87,7 +87,7 @@ async def until(done: Callable[[], bool]) -> None:
 
 
 def made_certificate(folder: Path, name: str = "me") -> tuple[Path, Path]:
-    """Of 127.0.0.1, signed by itself, for servers and clients. name: its common name."""
+    """Return a self-signed certificate of 127.0.0.1, for servers and clients. name: its common name."""
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += ["-days", "2", "-subj", f"/CN={name}"]

@@ -1,6 +1,6 @@
-"""Asks the cluster that the environment names for its version, as a program without --kubeconfig would.
+"""Queries the environment's cluster for its version, like a program without --kubeconfig.
 
-Not collected by itself: test_isolation.py runs it, with and without the guard, against a cluster of its own.
+Not collected itself: test_isolation.py runs it, with and without the guard, against its own cluster.
 """
 
 import os

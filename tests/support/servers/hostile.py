@@ -1,4 +1,4 @@
-"""Objects with text in them that a terminal would obey: every free text in turn, one of an object each."""
+"""Objects with text that a terminal would interpret: each variant has it in one free text of one object."""
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -11,7 +11,7 @@ _SKIPPED: Final = frozenset({"managedFields"})
 
 
 def texts(found: Any, path: Path = ()) -> Iterator[Path]:  # noqa: ANN401 - JSON
-    """The paths of all texts in the values of an object."""
+    """Yield the paths of all texts in the values of an object."""
     if isinstance(found, str):
         yield path
     elif isinstance(found, dict):
@@ -24,7 +24,7 @@ def texts(found: Any, path: Path = ()) -> Iterator[Path]:  # noqa: ANN401 - JSON
 
 
 def spoiled(found: Any, path: Path, text: str = HOSTILE) -> Any:  # noqa: ANN401 - as above
-    """The object with the text at the end of the one at the path."""
+    """Return the object with the text appended to the one at the path."""
     made = deepcopy(found)
     inner = made
     for step in path[:-1]:
@@ -34,12 +34,12 @@ def spoiled(found: Any, path: Path, text: str = HOSTILE) -> Any:  # noqa: ANN401
 
 
 def shows_only_text(printed: str) -> bool:
-    """Whether a terminal obeys nothing of it but its line ends."""
+    """Return whether a terminal would interpret nothing in it except line ends."""
     return all(line.isprintable() for line in printed.split("\n"))
 
 
 def variants(objects: Sequence[dict[str, Any]], text: str = HOSTILE) -> list[dict[str, Any]]:
-    """For each text of each object, one of another name and uid with that text spoiled."""
+    """Return, for each text of each object, a variant with another name and UID and with that text spoiled."""
     made = []
     for found in objects:
         for number, path in enumerate(texts(found)):

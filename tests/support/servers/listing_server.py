@@ -1,6 +1,6 @@
-"""An API server on a loopback port for whole commands: streams lists of any kind, lets nodes be annotated.
+"""An API server on a loopback port for whole commands: streams lists of any kind, and lets nodes be annotated.
 
-Nodes and pods are listed in pages as well, one item a page.
+Nodes and pods are also listed in pages, one item per page.
 """
 
 import json
@@ -22,12 +22,12 @@ NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 
 
 class ListingServer(ThreadingHTTPServer):
-    """lists: objects by the path of their collection; of any other there are none. refused: paths that are forbidden.
+    """The server. lists: objects by collection path, empty for other paths. refused: paths that are forbidden.
 
-    absent: paths that the server does not know. made: by path, what makes its objects anew each time they are listed.
-    may_write: whether nodes may be changed. before_write: called with a node before it is changed.
-    named: objects that are asked for alone, by their paths. pages: text by its path. requests: method and path of
-    each. queries: path and query of each GET. before_page: called with the path of a GET before its answer.
+    absent: paths that the server does not know. made: by path, a function that recreates its objects for each list.
+    may_write: whether nodes may be changed. before_write: called with a node before a change. named: objects that can
+    be read individually, by path. pages: text by path. requests: method and path of each. queries: path and query of
+    each GET. before_page: called with the path of a GET before its answer.
     """
 
     daemon_threads = True
@@ -59,7 +59,7 @@ class ListingServer(ThreadingHTTPServer):
         return next(node for node in self.lists[NODES] if node["metadata"]["name"] == name)
 
     def page(self, path: str, query: Mapping[str, str]) -> Json:
-        """One item of the list, and where the next one begins."""
+        """Return one item of the list, and the start of the next page."""
         items = [item for item in self.lists[path] if _selected(item, query)]
         start = int(query.get("continue", "0"))
         rest = {"continue": str(start + 1)} if start + 1 < len(items) else {}
@@ -67,7 +67,7 @@ class ListingServer(ThreadingHTTPServer):
         return {"kind": kind, "metadata": {"resourceVersion": "7", **rest}, "items": items[start : start + 1]}
 
     def annotated(self, name: str, patch: Json) -> tuple[int, Json]:
-        """Status and body."""
+        """Annotate the node; return status and body."""
         node = self.node(name)
         self.before_write(node)
         meta, wanted = node["metadata"], patch["metadata"]
@@ -83,7 +83,7 @@ class ListingServer(ThreadingHTTPServer):
 
 
 def _selected(item: Json, query: Mapping[str, str]) -> bool:
-    """Whether the item has the labels, and the fields that the commands ask for."""
+    """Return whether the item has the labels and fields that the commands select."""
     fields = {
         "metadata.name": item["metadata"]["name"],
         "spec.nodeName": item.get("spec", {}).get("nodeName", ""),
@@ -101,14 +101,14 @@ def _holds(found: Mapping[str, str], term: str) -> bool:
 
 
 def kubeconfig_of(port: int, folder: Path, namespace: str = "") -> str:
-    """The path of a kubeconfig for a server on a port of this machine, without TLS. namespace: of its context."""
+    """Write a kubeconfig for a local port without TLS; return its path. namespace: of its context."""
     return str(written_kubeconfig(folder, f"http://127.0.0.1:{port}", user={"token": "t"}, namespace=namespace))
 
 
 def written_kubeconfig(
     folder: Path, url: str, *, user: Json, cluster: Mapping[str, object] | None = None, namespace: str = ""
 ) -> Path:
-    """user, cluster: what it says of them besides the address of the server. namespace: of its context."""
+    """Write a kubeconfig. user, cluster: fields besides the server's address. namespace: of its context."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",

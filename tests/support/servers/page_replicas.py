@@ -1,4 +1,4 @@
-"""Two replicas with pages by TLS on loopback, and a browser at the one that stands by."""
+"""Two replicas with TLS pages on loopback, and a browser at the standby."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ TOKEN = "t-ann"  # noqa: S105 - accepted by nobody but the reviewer below
 
 
 class Reviewer:
-    """TOKEN may look at everything. asked: every token that was to be reviewed."""
+    """Token reviewer: TOKEN may read everything. asked: every token submitted for review."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -42,7 +42,7 @@ class Reviewer:
 
 
 class Replica:
-    """One page. named: what the Lease says of the leader's."""
+    """One replica's page. named: the leader's fields in the Lease."""
 
     def __init__(self, name: str, made: Engine, *, leads: bool) -> None:
         self.name, self.engine, self.leads = name, made, leads
@@ -73,7 +73,7 @@ class Replica:
 
 
 class Site:
-    """A leader with the node `l`, a replica that stands by with the node `s`, and a browser at the latter."""
+    """A leader with the node `l`, a standby with the node `s`, and a browser at the standby."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.session = session
@@ -82,7 +82,7 @@ class Site:
         self.token = TOKEN
 
     async def get(self, path: str, at: Replica | None = None, *, form: str | None = None) -> tuple[int, Any]:
-        """(status, answer). at: the replica that is asked. form: as another replica writes it that passes on."""
+        """Return (status, answer). at: the queried replica. form: as another replica sends it when it forwards."""
         headers = {"Authorization": f"Bearer {self.token}"} | ({} if form is None else {FORWARDED: form})
         async with self.session.get((at or self.standby).url + path, headers=headers, ssl=False) as answer:
             return answer.status, json.loads(await answer.read())
@@ -92,13 +92,13 @@ class Site:
         return self.session.get(f"{self.standby.url}/api/stream", params=query, headers=headers, ssl=False)
 
     async def follow(self, sort: str = "now", **query: str) -> list[dict[str, Any]]:
-        """What the stream of the replica that stands by sends, up to the first line of a sort."""
+        """Return the standby's stream up to the first line of a sort."""
         async with self.stream(**query) as answer:
             assert answer.status == HTTPStatus.OK, await answer.text()
             return await lines(answer, sort)
 
     async def nodes_of(self) -> tuple[str, list[str]]:
-        """(who answers, the nodes that it has)."""
+        """Return (answering replica, its nodes)."""
         found = await self.follow()
         return found[0]["replica"], next(line["name"] for line in found if line["t"] == "rows")
 
@@ -114,7 +114,7 @@ async def lines(answer: aiohttp.ClientResponse, sort: str) -> list[dict[str, Any
 
 
 async def elsewhere(stack: AsyncExitStack, answer: Callable[[web.BaseRequest], Any], tls: ssl.SSLContext | None) -> str:
-    """The address of a server of somebody else."""
+    """Return the address of another program's server."""
     runner = web.ServerRunner(web.Server(answer))
     await runner.setup()
     stack.push_async_callback(runner.cleanup)

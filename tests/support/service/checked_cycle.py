@@ -28,10 +28,10 @@ _OPEN: Final = frozenset({Health.HEALTHY, Health.CORDONED})
 
 
 class CheckedCycle(SchedulingCycle):
-    """Each decision is for the pod as it was last seen, is the one without the cache, and takes only what is free.
+    """Cycle that checks each decision: for the pod as last seen, equal without the cache, and within free capacity.
 
-    seen: uid -> the pod that was told last. nominations: of the engine. ledger: what there is free, counted from
-    scratch, by what the process was told, and has assumed itself.
+    seen: UID -> the last version of the pod. nominations: of the engine. ledger: free capacity, counted from scratch,
+    from the objects that the process received and its own assumptions.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class CheckedCycle(SchedulingCycle):
 
     @property
     def attempts(self) -> int:
-        """Decisions so far."""
+        """Number of decisions so far."""
         return self.placed + self.refused
 
     def post_filter(
@@ -76,7 +76,7 @@ class CheckedCycle(SchedulingCycle):
         before = self._ledger()
         outcome = super().schedule(pod, now_ns, nominated, permits=permits)
         if isinstance(outcome, NoFit) and isinstance(expected, NoFit):
-            # What rejected the class at any time may wake it: more than is needed, never less.
+            # Any earlier rejection of the class may wake it: more than necessary, never less.
             assert outcome.wakes_on & expected.wakes_on == expected.wakes_on, (
                 f"{pod.key} is not woken by all that helps"
             )
@@ -108,7 +108,7 @@ class CheckedCycle(SchedulingCycle):
         return answered
 
     def _assert_not_ruled_out(self, pod: Pod, judged: Evaluation, rows: RowArray) -> None:
-        """By what the pod needs at least, as it is seen in the tables."""
+        """Assert that the pod's minimum request, as seen in the tables, did not rule it out."""
         minimum = minimum_request_of(
             self.profile.minimum_request(pod), pod.template.gpu_request, self._tables.cards.model_code, judged.allowed
         )
@@ -120,7 +120,7 @@ class CheckedCycle(SchedulingCycle):
             assert table.rule_out(slots, np.array([row]), left)[slot], f"{pod.key} fits where too little is left"
 
     def _assert_kept(self, placement: Placement) -> None:
-        """What is kept for others counts as taken: for equals and better ones, whoever has made room."""
+        """Assert that capacity kept for other pods of equal or higher priority counts as taken, whoever freed it."""
         pod = placement.pod
         for kept in self._nominations().on(placement.node):
             if kept.pod.key != pod.key and kept.pod.priority >= pod.priority:

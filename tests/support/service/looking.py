@@ -1,4 +1,4 @@
-"""Small worlds, and what there is to see in them."""
+"""Small worlds, and queries for their state."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from tests.support.builders import manifest, wire_node
 from tests.support.service.process import A_MOMENT_S, world
 
 A_SECOND_S = 1.0
-# The end of a message: what preemption cannot do about it.
+# The end of a message: why preemption does not help.
 NOT_HELPFUL = " preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 NO_VICTIMS = " preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
 HOSTNAME = "kubernetes.io/hostname"
@@ -26,14 +26,14 @@ def cluster(**nodes: list[int]) -> World:
 
 
 def comes(of: World, name: str, gpu_mem: int | list[int] = 0, *, to: str = "", **options: Any) -> None:  # noqa: ANN401 - as `manifest`
-    """to: the only node that it may go to."""
+    """Create a pod. to: the only node that it may run on."""
     if to:
         options["nodeSelector"] = {HOSTNAME: to}
     of.pods.create(manifest(name, gpu_mem, **options))
 
 
 async def arrives(of: World, name: str, gpu_mem: int | list[int] = 0, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
-    """A pod comes, and a second passes: time for all that follows at once."""
+    """Create a pod, and let a second pass: enough for all immediate consequences."""
     comes(of, name, gpu_mem, **options)
     await asyncio.sleep(A_SECOND_S)
 
@@ -51,24 +51,24 @@ def events(of: World, name: str) -> list[tuple[str, str]]:
 
 
 def condition(of: World, name: str, namespace: str = "default") -> str:
-    """`status message` of PodScheduled, "" when there is none."""
+    """Return `status message` of PodScheduled, "" if there is none."""
     found = of.pods.collection.existing(namespace, name).status.conditions
     return next((f"{c.status} {c.message}".strip() for c in found if c.type == "PodScheduled"), "")
 
 
 def objections(of: World, name: str) -> str:
-    """The same without what preemption says."""
+    """Return the condition without preemption's part."""
     return condition(of, name).partition(" preemption: ")[0]
 
 
 def touch(of: World, name: str, number: int) -> None:
-    """Change something of a pod that waits which some rule reads, so that it is tried again."""
+    """Change a field of a waiting pod that some rule reads, so that it is retried."""
     written = {names.CARD_POLICY: ("binpack", "spread")[number % 2]}
     of.pods.update("default", name, lambda pod: replace(pod, metadata=replace(pod.metadata, annotations=written)))
 
 
 def plugin_marks(of: World, name: str) -> None:
-    """As the legacy plugin does at Allocate."""
+    """Mark the pod as the legacy plugin does at Allocate."""
 
     def marked(pod: objects.PodObject) -> objects.PodObject:
         written = {**(pod.metadata.annotations or {}), names.MEM_ASSIGNED: "true", names.MEM_ASSUME_TIME: "5"}
@@ -83,7 +83,7 @@ def warnings(of: World, name: str) -> list[tuple[str, str]]:
 
 
 async def runs(of: World, name: str, gpu_mem: int, priority: int = 0, **options: Any) -> None:  # noqa: ANN401 - as `manifest`
-    """A pod comes, and its kubelet starts it."""
+    """Create a pod, and let its kubelet start it."""
     comes(of, name, gpu_mem, priority=priority, **options)
     await asyncio.sleep(A_MOMENT_S)
     if node_of(of, name):

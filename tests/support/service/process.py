@@ -26,19 +26,19 @@ from tests.support.service.recount import Recount
 from tests.support.service.wire import Posts, Wire
 
 EPOCH_S: Final = 1_800_000_000.0
-# Longer than the breath between two batches of a watch, shorter than anything else that is timed.
+# Longer than the pause between two batches of a watch, shorter than any other timer.
 A_MOMENT_S: Final = 0.02
 AT_ONCE: Final = SchedulerConfiguration.model_validate({"bindTimeout": 0})
 
 
 def world() -> World:
-    """An empty world whose clock is the running loop's."""
+    """Return an empty world whose clock is the running loop's."""
     return World(lambda: EPOCH_S + asyncio.get_running_loop().time())
 
 
 @dataclass
 class Process:
-    """Started; ends by `kill`, or by `stop`."""
+    """A started process; ends by `kill`, or by `stop`."""
 
     wire: Wire
     service: SchedulerService
@@ -50,17 +50,17 @@ class Process:
 
     @property
     def free(self) -> dict[str, int]:
-        """Units left on each card, by UUID."""
+        """Return the free units of each card, by UUID."""
         return {card: units for node in of_tables(self.engine.tables).values() for card, units in node.free.items()}
 
     def sample(self, name: str, **labels: str) -> float:
-        """Value of one of our metrics; 0 where nothing was counted under these labels."""
+        """Return the value of one of our metrics; 0 if nothing was counted with these labels."""
         found = self.metrics.registry.get_sample_value(f"gpushare_scheduler_{name}", labels)
         assert found is not None or labels, f"there is no metric {name}"
         return found or 0.0
 
     def assert_no_pod_sleeps_that_fits(self) -> None:
-        """No unschedulable pod fits, unless a hint that may help it is due, or its turn is still to come."""
+        """Assert that no feasible pod is unschedulable, except with a due queueing hint or a pending attempt."""
         assert self.sample("lost_wakeups_total") == 0, "a pod slept until the check in the background found it"
         engine = self.engine
         if not self.service.leads() or engine.queue.has_hints or engine.tables.cluster_events:
@@ -71,17 +71,17 @@ class Process:
                     assert not self.cycle.fits_on(entry.pod, None)[0], f"{entry.pod.key} sleeps, and fits"
 
     def expected_ledger(self) -> dict[str, NodeLedger]:
-        """What is booked where, recounted from what this process was told and what it has assumed."""
+        """Return the bookings, recounted from the objects received by this process and its assumptions."""
         told = self.wire.told
         return self.recount.ledger(told["pods"], told["nodes"], self.wire.first, self.engine.tables)
 
     async def kill(self) -> None:
-        """As SIGKILL does: nothing more is answered, written or told."""
+        """End like SIGKILL: nothing more is answered, written or reported."""
         self.task.cancel()
         await asyncio.wait({self.task})
 
     async def stop(self, within_s: float) -> None:
-        """As SIGTERM does, see `scheduler.app`."""
+        """End like SIGTERM, see `scheduler.app`."""
         self.service.stop()
         await asyncio.wait({self.task}, timeout=within_s)
         await self.kill()
@@ -91,7 +91,7 @@ class Process:
 def start(
     wire: Wire, configuration: SchedulerConfiguration = AT_ONCE, *, seed: int = 0, leadership: Leadership | None = None
 ) -> Process:
-    """Start the scheduler; it lists, waits as configured, and schedules. leadership: None for one that is alone."""
+    """Start the scheduler; it lists, waits as configured, and schedules. leadership: None for a single replica."""
     built, reader = build_engine(configuration)
     loop = asyncio.get_running_loop()
     cycle = CheckedCycle(
@@ -118,7 +118,7 @@ def service_on(
     seed: int = 0,
     leadership: Leadership | None = None,
 ) -> tuple[SchedulerService, Metrics]:
-    """The real service with this engine, on the running loop's clock; not started."""
+    """Return the real service with this engine, on the running loop's clock; not started."""
     loop = asyncio.get_running_loop()
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=False)
     service = SchedulerService(
@@ -138,13 +138,13 @@ def service_on(
 async def scheduling(
     of: World, configuration: SchedulerConfiguration = AT_ONCE, *, latency_s: float = 0.0
 ) -> AsyncIterator[Process]:
-    """A process that has listed the world and decided what there was to decide."""
+    """Yield a process that has listed the world and made all possible decisions."""
     process = start(Wire(of, Posts(of), latency_s=latency_s), configuration)
     try:
         await asyncio.sleep(A_MOMENT_S)
         yield process
     finally:
-        # What has ended it says more than what it has left undone.
+        # An ended process's error explains more than its unfinished work.
         if process.task.done() and not process.task.cancelled():
             process.task.result()
         await process.kill()

@@ -1,6 +1,6 @@
-"""What is booked where, counted from scratch by what one process was told and what it has assumed.
+"""Bookings, counted from scratch from the objects received by one process and its assumptions.
 
-Each object is read once, by a reader that knows no other: what is read of an object that stays is the same.
+A reader that knows no other object reads each object once: an unchanged object always reads the same.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,9 +25,9 @@ _RESOURCES: Final = ResourceNames()
 
 
 class _Reading(msgspec.Struct):
-    """of: a pod that was told, which is never altered. pod: None where its amounts cannot be read.
+    """A pod as read. of: the received pod, which never changes. pod: None if its amounts cannot be read.
 
-    written: what `first`, the annotations that decided, say of its cards.
+    written: the cards in `first`, the annotations that decided.
     """
 
     of: objects.PodObject
@@ -36,17 +36,17 @@ class _Reading(msgspec.Struct):
     written: WrittenAllocation | None = None
 
     def bound(self, pod: Pod, first: Mapping[str, str]) -> tuple[Pod, str, WrittenAllocation]:
-        """As `recompute` takes it. first: kept as it is, another one when they change."""
+        """Return the arguments for `recompute`. first: must not be modified; a new mapping when annotations change."""
         if self.written is None or first is not self.first:
             self.first, self.written = first, written_of(replace(pod, annotations=first))
         return pod, pod.node_name, self.written
 
 
 class Recount:
-    """Of one process."""
+    """Recount for one process."""
 
     def __init__(self) -> None:
-        # By identity: of the pods that were there when it was last counted.
+        # By identity: readings of the pods of the last count.
         self._pods: dict[int, _Reading] = {}
         self._nodes: dict[int, tuple[objects.Node, NodeInventory | None]] = {}
 
@@ -57,9 +57,9 @@ class Recount:
         first: Mapping[str, Mapping[str, str]],
         tables: Tables,
     ) -> dict[str, NodeLedger]:
-        """By node. first: uid -> the annotations that were the first to say on which cards the pod is.
+        """Return ledgers by node. first: UID -> the first annotations that named the pod's cards.
 
-        pods, nodes: as they were told last. tables: say what is assumed, and for whom places are kept.
+        pods, nodes: as last received. tables: for assumptions and nominations.
         """
         self._pods = {id(pod): self._pods.get(id(pod)) or _read(pod) for pod in pods}
         self._nodes = {id(node): self._nodes.get(id(node)) or (node, _inventory(node)) for node in nodes}
@@ -77,7 +77,7 @@ class Recount:
 
 
 def _read(wire: objects.PodObject) -> _Reading:
-    """What cannot be read is left out (docs/events.md, "Events")."""
+    """Read a pod; its unreadable amounts are left out (docs/events.md, "Events")."""
     try:
         return _Reading(wire, PodReader(_RESOURCES).read(wire))
     except QuantityError:
@@ -85,7 +85,7 @@ def _read(wire: objects.PodObject) -> _Reading:
 
 
 def _inventory(node: objects.Node) -> NodeInventory | None:
-    """None for a node whose amounts cannot be read: it is left out, too."""
+    """Return the inventory; None for a node with unreadable amounts, which is left out too."""
     try:
         amounts(node.status.allocatable)
         amounts(node.status.capacity)

@@ -1,4 +1,4 @@
-"""The controller of volumes and a provisioner, as far as the scheduler waits for them: it acts when a test says so.
+"""The parts of the volume controller and a provisioner that the scheduler waits for; they act at a test's request.
 
 Source: kubernetes/pkg/controller/volume/persistentvolume, and external-provisioner.
 """
@@ -14,17 +14,17 @@ from tests.support.volumes import HOSTNAME, SELECTED_NODE, ZONE, volume
 
 
 class VolumeController:
-    """Of one world."""
+    """Controller of one world."""
 
     def __init__(self, of: World) -> None:
         self._of = of.storage
 
     def bind(self, claim_name: str, volume_name: str, namespace: str = "default") -> None:
-        """Both of them, whatever they said."""
+        """Bind both to each other, whatever they contained."""
         self._of.bind(namespace, claim_name, volume_name)
 
     def bind_kept(self) -> list[str]:
-        """Every claim that a volume is kept for; their names."""
+        """Bind every claim for which a volume is reserved; return the claims' names."""
         done = []
         for found in list(self._of.of(VOLUMES)):
             reference = found.spec.claim_ref
@@ -35,7 +35,7 @@ class VolumeController:
         return done
 
     def provision(self, *, key: str = HOSTNAME) -> dict[str, str]:
-        """Make a volume for every claim that has a node; claim -> node."""
+        """Create a volume for every claim that has a node; return claim -> node."""
         done = {}
         for found in list(self._of.of(CLAIMS)):
             namespace = found.metadata.namespace
@@ -56,16 +56,16 @@ class VolumeController:
         return found is not None and not found.spec.volume_name
 
     def selected(self, claim_name: str, namespace: str = "default") -> str:
-        """The node that the scheduler has written into the claim."""
+        """Return the node that the scheduler has written into the claim."""
         found = self._of.of(CLAIMS).existing(namespace, claim_name)
         return (found.metadata.annotations or {}).get(SELECTED_NODE, "")
 
     def reject(self, claim_name: str, namespace: str = "default") -> None:
-        """No volume can be made on that node: another one is to be selected."""
+        """Report that no volume can be created on that node: the scheduler has to select another."""
         self._of.annotate_claim(namespace, claim_name, {SELECTED_NODE: None})
 
     def comes(self, *manifests: Mapping[str, Any]) -> None:
-        """Claims, volumes and classes, each told by what it has."""
+        """Create claims, volumes and classes, each recognized by its fields."""
         for manifest in manifests:
             if "provisioner" in manifest:
                 self._of.create(STORAGE_CLASSES, manifest)
@@ -76,7 +76,7 @@ class VolumeController:
 
 
 def zones(**nodes: str) -> tuple[World, VolumeController]:
-    """One node with a card of 16 units for each keyword, in the zone that is its value."""
+    """Return one node with a card of 16 units for each keyword, in the zone that is its value."""
     of = cluster()
     for name, zone in nodes.items():
         of.nodes.add(wire_node(name, [16], labels={ZONE: zone}))

@@ -1,6 +1,6 @@
-"""The connection of one scheduler process to the cluster: what it was told, and what it requested.
+"""One scheduler process's connection to the cluster: the objects that it received, and its requests.
 
-Everything is seen as the process sees it, so that it can be judged by what it could know.
+Everything is recorded as the process sees it, so that it can be judged by what it could know.
 """
 
 import asyncio
@@ -69,16 +69,16 @@ class Told:
                 self._objects.pop(_key(gone), None)
 
     def knows(self, found: Any) -> bool:  # noqa: ANN401 - of whatever kind it is about
-        """Whether this very object has been shown, and not been shown to be gone since."""
+        """Return whether exactly this object was shown, and has not been shown as deleted since."""
         known = self._objects.get(_key(found))
         return known is not None and known.metadata.uid == found.metadata.uid
 
 
 @dataclass
 class Posts:
-    """Every Binding that was requested, by all processes of one world. by_uid: without repetitions.
+    """Every requested Binding, by all processes of one world. by_uid: without repetitions.
 
-    open: uid -> the binding that may still take effect, and until when. lasts_s: after it was sent. of: by process and
+    open: UID -> the binding that may still take effect, and until when. lasts_s: after it was sent. of: by process and
     pod, until when a request of that process may take effect.
     """
 
@@ -90,10 +90,10 @@ class Posts:
     of: dict[tuple[int, port.PodKey], float] = field(default_factory=dict)
 
     def sending(self, binding: Binding, now_s: float, process: int) -> None:
-        """While a binding may still take effect, no other one may be sent for the pod, nor any by another process."""
+        """Record a sent binding. Assert that no other binding or other process's request may still take effect."""
         uid = binding.pod.uid
-        # A pod that has a node is given no other one, and one that is gone none, even where another has its name:
-        # whatever still comes for it is no danger any more.
+        # The API server gives a bound pod no other node, and a deleted pod none, even if another pod has its name. So
+        # late bindings for such pods are harmless.
         others = {key: until_s for key, until_s in self.of.items() if key[0] != process and self._waits(key[1])}
         assert all(now_s >= until_s - _ROUNDING_S for until_s in others.values()), (
             f"{binding} while requests of another process may still take effect: {others}"
@@ -116,17 +116,17 @@ class Posts:
         self.of[process, binding.pod] = until_s
 
     def end_by(self, until_s: float) -> None:
-        """Nothing that was sent so far takes effect later than that."""
+        """Limit the time in which requests sent so far can take effect."""
         self.open = {uid: (binding, min(late_s, until_s)) for uid, (binding, late_s) in self.open.items()}
         self.of = {key: min(late_s, until_s) for key, late_s in self.of.items()}
 
     def _waits(self, pod: port.PodKey) -> bool:
-        """Whether that very pod is there, without a node."""
+        """Return whether exactly that pod exists, without a node."""
         found = self.world.pods.find(pod.namespace, pod.name)
         return found is not None and found.metadata.uid == pod.uid and not found.spec.node_name
 
     def are_ours(self, pod: objects.PodObject) -> bool:
-        """Whether the pod is where one of our bindings has put it."""
+        """Return whether one of our bindings has put the pod on its node."""
         written = pod.metadata.annotations or {}
         return any(
             sent.node == pod.spec.node_name and sent.annotations.items() <= written.items()
@@ -135,7 +135,7 @@ class Posts:
 
 
 class CountedWrites(Faults):
-    """Faults that count the writes of a client, by verb and by what they are about, those that are hit included."""
+    """Faults that count a client's writes, including failed ones, by verb and object."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
@@ -148,22 +148,22 @@ class CountedWrites(Faults):
 
 
 class Wire(MemoryCluster):
-    """One process's client. told: by the name of the kind. garbled: names that arrive as what cannot be decoded."""
+    """One process's client. told: by the name of the kind. garbled: names of objects that arrive undecodable."""
 
     def __init__(self, world: World, posts: Posts, *, latency_s: float = 0.0, seed: int = 0) -> None:
         super().__init__(world, faults=Faults(seed), latency_s=latency_s)
         self.posts = posts
         self.told = {kind.name: Told() for kind in (*port.KINDS, port.FAILED_PODS, port.lease_kind("", ""))}
         self.garbled: set[str] = set()
-        # uid -> the annotations that were the first to say on which cards the pod is, as this process learned it.
+        # UID -> the first annotations that named the pod's cards, as this process received them.
         self.first: dict[str, dict[str, str]] = {}
         self._placed: set[str] = set()
-        # (when, pod, message) of every condition requested, and when each binding was.
+        # (when, pod, message) of every requested condition, and the time of each binding.
         self.conditions: list[tuple[float, str, str]] = []
         self.bindings: list[tuple[float, Binding]] = []
 
     def pod_told(self, uid: str) -> objects.PodObject:
-        """The pod as it was last told of; StopIteration when it was not."""
+        """Return the pod as last received. Raises StopIteration if it was not."""
         found: objects.PodObject = next(pod for pod in self.told["pods"] if pod.metadata.uid == uid)
         return found
 
@@ -174,7 +174,7 @@ class Wire(MemoryCluster):
                 events = [self._garble(event) for event in batch]
                 for event in events:
                     told.take(event)
-                    # Another watch shows failed pods, to tell why they failed: what they hold is not read from it.
+                    # Another watch shows failed pods, to report why they failed; bookings are not read from it.
                     if kind.name == port.PODS.name:
                         self._learn(event)
                 yield events
@@ -182,7 +182,7 @@ class Wire(MemoryCluster):
     async def set_pod_condition(
         self, pod: port.PodKey, condition: objects.PodCondition, *, changed: bool = True
     ) -> None:
-        """Nobody is said to wait who is known to have a place."""
+        """Set the condition; assert that no pod with a known node is reported as waiting."""
         told = next((found for found in self.told["pods"] if found.metadata.uid == pod.uid), None)
         has_place = pod.uid in self._placed or (told is not None and told.spec.node_name)
         assert not (condition.status == "False" and has_place), f"{pod} has a place, and is said to wait"
@@ -191,7 +191,7 @@ class Wire(MemoryCluster):
         await super().set_pod_condition(pod, condition, changed=changed)
 
     async def pod(self, namespace: str, name: str) -> objects.PodObject | None:
-        """What is read is known from now on, however late the watch is; unless the watch was faster."""
+        """Return the pod. It is known from then on, however late the watch is, unless the watch was faster."""
         found = await super().pod(namespace, name)
         if found is not None and found.spec.node_name:
             self._placed.add(found.metadata.uid)
@@ -253,6 +253,6 @@ def _key(found: Any) -> tuple[str, str]:  # noqa: ANN401 - an object of any kind
 
 
 def _is_newer(known: Any, found: Any) -> bool:  # noqa: ANN401 - of whatever kind
-    """Whether `known` is a later state of the same object."""
+    """Return whether `known` is a later state of the same object."""
     one, other = known.metadata, found.metadata
     return bool(one.uid == other.uid and int(one.resource_version) > int(other.resource_version))
