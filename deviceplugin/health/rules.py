@@ -34,9 +34,9 @@ from deviceplugin.driver.cards import CardReading, Xid
 # after which it may take a reset: a driver that finds so advises it (CardReading.recovery).
 APPLICATION_XIDS: Final = {
     13: "graphics engine exception",
-    31: "memory page fault of a program",
+    31: "memory page fault in a program",
     43: "the program's channel was stopped",
-    45: "cleanup after a program that ended",
+    45: "cleanup after a program ended",
     68: "video processor exception",
     109: "context switch timed out",
 }
@@ -56,7 +56,7 @@ HARDWARE_XIDS: Final = {
     120: "GSP error",
     136: "NVLink training failed",
     140: "unrecovered ECC error",
-    143: "initialisation failed",
+    143: "initialization failed",
     158: "fatal timeout",
 }
 

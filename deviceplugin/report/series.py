@@ -70,12 +70,12 @@ REFUSALS: Final = Series(
 DRIVER_PROCESSES: Final = Series(
     name=f"{PREFIX}driver_processes_started_total",
     kind="counter",
-    says="Processes started to ask the driver: one, and another one after each that hung or died.",
+    says="Processes started to query the driver: one at the start, and one after each that hung or died.",
 )
 DRIVER_ABANDONED: Final = Series(
     name=f"{PREFIX}driver_processes_abandoned",
     kind="gauge",
-    says="Processes that asked the driver, were ended, and hang in the kernel.",
+    says="Processes that queried the driver, were killed, and hang in the kernel.",
 )
 XIDS: Final = Series(
     name=f"{PREFIX}xids_total",
@@ -106,7 +106,7 @@ ANSWER_AGE, FAILING = contact_series(PREFIX)
 CARD_HEALTH: Final = Series(
     name=f"{PREFIX}card_health",
     kind="gauge",
-    says="1 at the health that is announced of the card (healthy, suspect, unhealthy, cordoned), 0 at the others.",
+    says="1 for the announced health of the card (healthy, suspect, unhealthy, cordoned), 0 for the others.",
     labels=(*CARD, Label("health", "4")),
 )
 CARD_TOTAL: Final = Series(

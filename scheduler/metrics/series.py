@@ -98,7 +98,7 @@ LOST_WAKEUPS: Final = Series(
 WAITING: Final = Series(
     name=f"{PREFIX}waiting_pods",
     kind="gauge",
-    says="Waiting pods with a message, by plugin that objects; a pod counts under each such plugin.",
+    says="Waiting pods with a message, by the plugin that rejects them; a pod counts under each such plugin.",
     labels=(_PLUGIN,),
     of_leader=True,
 )
@@ -117,7 +117,7 @@ BEING_BOUND: Final = Series(name=f"{PREFIX}pods_being_bound", kind="gauge", says
 BIND_RETRIES: Final = Series(
     name=f"{PREFIX}bind_retries_total",
     kind="counter",
-    says="Bind requests retried after no definite answer: a timeout, or a server error.",
+    says="Bind requests retried for lack of a definite answer: a timeout, or a server error.",
 )
 REJECTIONS: Final = Series(
     name=f"{PREFIX}kubelet_rejections_total",

@@ -86,7 +86,7 @@ class Contact:
 
 def contact_series(prefix: str) -> tuple[Series, Series]:
     """Age of the last answer, and for how long requests fail. prefix: of the names of the program's metrics."""
-    labels = (Label("request", "watches, and the few other requests that fail just now"),)
+    labels = (Label("request", "watches, and the few other requests that are failing"),)
     return (
         Series(
             name=f"{prefix}api_last_answer_age_seconds",
@@ -97,7 +97,7 @@ def contact_series(prefix: str) -> tuple[Series, Series]:
         Series(
             name=f"{prefix}api_failing_seconds",
             kind="gauge",
-            says="For how long the API server has not answered, or has refused; 0 while it answers.",
+            says="How long the API server has not answered, or has rejected requests; 0 while it answers.",
             labels=labels,
         ),
     )

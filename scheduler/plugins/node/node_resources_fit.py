@@ -122,7 +122,7 @@ class ScoringStrategy(PluginArgs):
     def _line_where_it_counts(self) -> Self:
         if (self.type == _RATIO) is (self.requested_to_capacity_ratio is None):
             found = "none" if self.requested_to_capacity_ratio is None else f"one with type {self.type}"
-            raise ValueError(f"expected requestedToCapacityRatio with type {_RATIO} and only there, found {found}")
+            raise ValueError(f"expected requestedToCapacityRatio with type {_RATIO} and no other, found {found}")
         return self
 
     @property
@@ -157,7 +157,7 @@ class NodeResourcesFitArgs(PluginArgs):
         """A score by gpu-mem: this rule never sees it, and would count nothing."""
         for number, resource in enumerate(self.scoring_strategy.resources):
             if resource.name == resources.gpu_mem:
-                message = f"expected a resource that NodeResourcesFit judges, found {resource.name}: GpuShare scores it"
+                message = f"expected a resource that NodeResourcesFit handles, found {resource.name}: GpuShare scores it"
                 yield ("scoringStrategy", "resources", number, "name"), message
 
 

@@ -68,7 +68,7 @@ file: nodeName: is missing
 file: memoryUnitMiB: expected at least 1, at most 1048576, found 0
 flag --mode: mode: expected 'auto', 'cdi' or 'environment', found 'envronment'; did you mean environment?
 file: kubelet.socket: unknown field; expected one of: devicePluginDir, podResourcesSocket
-file: simulateControl: expected simulate as well: faults are for simulated cards only
+file: simulateControl: expected simulate to be set: faults apply to simulated cards only
 environment GPUSHARE_DEVICE_PLUGIN_RECONCILEINTERVAL: reconcileInterval: expected at least 30s, at most 1h, found '5s'
 file: cdiDirs: unknown field; did you mean cdiDir?
 """

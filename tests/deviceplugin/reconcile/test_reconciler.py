@@ -42,7 +42,7 @@ async def test_an_event_on_the_node_does_not_name_the_pod_that_it_is_about(folde
         await loop.round()
         await loop.round()
         (notice,) = [one for one in node.events if one.reason == "GPUWithoutDecision"]
-        note = "a pod that the API server does not have holds 4 units; gpushare-device-plugin status names it"
+        note = "a pod unknown to the API server holds 4 units; gpushare-device-plugin status names it"
         assert (notice.note, notice.pod) == (note, None)
         assert "pod ns/p: container c0 has 4 units" in " ".join(one.message for one in loop.result.drift)
 
