@@ -132,7 +132,7 @@ async def test_with_pods_and_nodes_alone_nothing_is_said_to_be_missing(
     assert "checkpoints" not in ran.stdout
     assert [line.partition(":")[0] for line in ran.stderr.splitlines()] == [
         "not allowed to read the scheduler's configuration, so its defaults are used; --config names a file",
-        "not allowed to read, and left out",
+        "left out, because reading them is not allowed",
     ]
     known = run("main", control_plane.kubeconfig_path(), tmp_path, *asked).stdout
     assert f"Claim {site.namespace}/checkpoints is not bound: there is no StorageClass none." in known

@@ -61,7 +61,7 @@ def explain(
     ours = pod.scheduler_name in engine.scheduler_names
     words = [sentence(mistake) for mistake in mistaken]
     if pod.finished:
-        return _settled(engine, pod, "finished", f"It is {pod.phase} and no longer holds anything.")
+        return _settled(engine, pod, "finished", f"It is {pod.phase} and no longer holds any resources.")
     if pod.node_name:
         return _settled(engine, pod, "bound", _whereabouts(reading, pod), *words, place=_place(engine, pod))
     if pod.terminating:
@@ -69,7 +69,7 @@ def explain(
     if not ours:
         if not (pod.template.gpu_units or pod.template.gpu_request_error):
             said = (
-                f"Scheduler {pod.scheduler_name} decides over it, and it requests no GPU memory: nothing to say here."
+                f"It belongs to scheduler {pod.scheduler_name} and requests no GPU memory: nothing to explain here."
             )
             return _settled(engine, pod, "foreign", said)
         ours_is = own_name(engine)
@@ -239,7 +239,7 @@ def _whereabouts(reading: ClusterSnapshot, pod: Pod) -> str:
     elif pod.template.gpu_units:
         told += "; its cards cannot be read, so its request counts against each of them"
     if pod.terminating:
-        told += "; it is being deleted and holds that until it ends"
+        told += "; it is being deleted and holds them until it ends"
     return f"{told}."
 
 

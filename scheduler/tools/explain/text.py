@@ -139,7 +139,7 @@ def preempting(answer: Explanation) -> str:
         return ""
     cards = _cards(found.cards)
     onto = f" and give it card {cards}" if cards else ""
-    return f"Preemption would remove {listed_pods(found.victims, _MOST_PODS)} from node {found.node}{onto}."
+    return f"Preemption would evict {listed_pods(found.victims, _MOST_PODS)} from node {found.node}{onto}."
 
 
 def _groups(answer: Explanation, width: int) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _groups(answer: Explanation, width: int) -> Iterator[str]:
 
 def _node(answer: Explanation, node: ExplainedNode, width: int) -> Iterator[str]:
     if not node.rules:
-        yield f"Node {node.name} takes it."
+        yield f"It fits on node {node.name}."
     for rejection in node.rules:
         cause = f" ({rejection.cause})" if rejection.cause else ""
         yield from _wrapped(f"Node {node.name}: {rejection.rule}: {rejection.reason}{cause}", width)

@@ -273,7 +273,7 @@ def test_a_fault_happens_to_a_card_or_to_a_node(cluster: Reader) -> None:
         ),
         pytest.param(
             "nodes: [{name: a, count: 2, cards: [{memoryMiB: 1, model: m, uuid: u}]}]",
-            "nodes[0]: uuid names one card, but this entry describes 2 such nodes",
+            "nodes[0]: uuid names one card, but this entry describes 2 nodes",
             id="one UUID for the cards of two nodes",
         ),
         pytest.param(

@@ -327,7 +327,7 @@ async def test_directories_that_cannot_be_removed_are_reported_and_specs_go(fold
         assert loop.files is not None
         loop.files.write(UNUSED, {})
         await loop.round()
-        assert "cannot remove directories of isolation" in loop.result.problems[0]
+        assert "cannot remove isolation directories" in loop.result.problems[0]
         assert loop.files.present() == {}
 
 

@@ -242,7 +242,7 @@ async def test_an_api_server_that_can_be_reached_only_later_is_found(node: MadeU
         running = asyncio.create_task(
             run(configuration, {}, Options(wait=True, again_s=AGAIN_S), node.said.append, asyncio.Event())
         )
-        while "it is not known which pods hold cards" not in "".join(node.said):  # noqa: ASYNC110 - nothing tells
+        while "it is unknown which pods hold cards" not in "".join(node.said):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(AGAIN_S)
         kubeconfig.write_text(text)
         async with asyncio.timeout(WITHIN_S):

@@ -121,7 +121,7 @@ def test_a_preemption_that_is_under_way_is_told_with_its_node_and_who_is_going()
         "Preemption is under way: it is nominated to node a, "
         f"where default/going is terminating since {SINCE}. You do not have to delete any pods." in told
     )
-    assert "would remove" not in told
+    assert "would evict" not in told
 
 
 def test_the_nominated_node_fits_once_the_pod_that_terminates_is_gone() -> None:
@@ -210,7 +210,7 @@ def test_a_nomination_for_which_nobody_goes_is_told_too() -> None:
     assert answer.nominated == Nominated(node="a", terminating=())
     assert "It is nominated to node a; no pod is terminating there." in prose(answer)
     assert answer.preemption is not None
-    assert lines(answer)[-1].startswith("Preemption would remove default/low from node a")
+    assert lines(answer)[-1].startswith("Preemption would evict default/low from node a")
 
 
 def test_what_if_says_who_is_terminating_where_the_next_would_fit() -> None:
