@@ -271,7 +271,11 @@ def _has(size_mib: int, units: int, unit_mib: int) -> bool:
 
 
 def _unit_problem(written: WrittenAllocation) -> str:
-    said = f"{names.MEM_DEV} is {written.device_units}, which fits no unit" if written.device_units else "no annotation gives it"
+    said = (
+        f"{names.MEM_DEV} is {written.device_units}, which fits no unit"
+        if written.device_units
+        else "no annotation gives it"
+    )
     return (
         f"the size of its {written.units} units is unknown ({said}; expected {names.UNIT_MIB}): "
         f"every card of its node is blocked"

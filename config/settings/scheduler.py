@@ -81,7 +81,7 @@ def _scheduler_name(name: str) -> str:
             f"digits, -, _ and ., beginning and ending with a letter or digit, found {name[:80]!r}"
         )
     if name == _KUBE_SCHEDULER:
-        message = f"expected a name other than {name}: kube-scheduler binds the pods of {name}, so both would bind the same pods"
+        message = f"expected a name other than {name}, because kube-scheduler would bind the same pods"
         raise ValueError(message)
     return name
 

@@ -149,7 +149,9 @@ def _refuse_strangers(pod: NodePod, written: WrittenAllocation) -> None:
     for what, (indexes, count) in zip(("app", "init"), lists, strict=True):
         beyond = sorted(index for index in indexes if index >= count)
         if beyond:
-            raise _wrong(pod, f"the allocation names {what} container index {beyond[0]}; the pod has {count} such containers")
+            raise _wrong(
+                pod, f"the allocation names {what} container index {beyond[0]}; the pod has {count} such containers"
+            )
 
 
 def _written_for(written: WrittenAllocation, container: PodContainer) -> dict[int, int]:

@@ -145,7 +145,9 @@ def common_shares(found: PodContainers, decision: CardDecision) -> tuple[Share, 
     shares = {container.name: decision.shares[container.name] for container in found.containers}
     if len(set(shares.values())) > 1:
         each = ", ".join(f"{name} on {'+'.join(s.uuid for s in on)}" for name, on in shares.items())
-        message = f"cannot tell which container of pod {found.pod} starts: the same devices, but different cards: {each}"
+        message = (
+            f"cannot tell which container of pod {found.pod} starts: the same devices, but different cards: {each}"
+        )
         raise NotIdentified(message)
     return next(iter(shares.values()))
 

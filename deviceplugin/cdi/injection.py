@@ -183,7 +183,9 @@ class InjectionMode:
     def _choose(self, mode: Mode) -> None:
         before, self.chosen = self.chosen or self._last, mode
         if before and before != mode:
-            note = f"new containers now get their cards through {_THROUGH[mode]}, no longer through {_THROUGH[before]}; "
+            note = (
+                f"new containers now get their cards through {_THROUGH[mode]}, no longer through {_THROUGH[before]}; "
+            )
             self._listeners.switched(f"{note}containers that already have cards keep them")
         if self._edits.known:
             self._report()

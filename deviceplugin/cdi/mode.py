@@ -79,7 +79,9 @@ def mode_of(configured: ConfiguredMode, support: InjectionSupport) -> Mode:
         return "environment"
     if readable and support.some:
         return "cdi"
-    missing = support.lacking if readable else f"{support.runtime_version} does not read CDI specs by default (see mode: cdi)"
+    missing = (
+        support.lacking if readable else f"{support.runtime_version} does not read CDI specs by default (see mode: cdi)"
+    )
     message = f"no injection mode is available: {missing}; and the NVIDIA runtime does not run this pod"
     raise NoInjectionMode(message)
 
@@ -101,9 +103,7 @@ def _of_before(support: InjectionSupport) -> Mode:
     """The mode of before, which was chosen by a version that was known."""
     if support.last is not None:
         return support.last
-    message = (
-        f"the node does not report a container runtime version yet ({support.runtime_version or 'empty'})"
-    )
+    message = f"the node does not report a container runtime version yet ({support.runtime_version or 'empty'})"
     raise NoInjectionMode(f"{message}: is the runtime running?")
 
 

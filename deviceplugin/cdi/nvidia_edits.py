@@ -148,7 +148,9 @@ class SimulatedEdits:
             raise CdiError(f"there is no simulated card {uuid}")
         # A UUID of a cluster file is whatever somebody wrote there.
         if "/" in uuid or "\0" in uuid or uuid.startswith("."):
-            raise CdiError(f"simulated card {uuid!r}: its UUID cannot be a file name; expected no slash, no leading dot")
+            raise CdiError(
+                f"simulated card {uuid!r}: its UUID cannot be a file name; expected no slash, no leading dot"
+            )
         path = self._directory / uuid
         about = {"uuid": card.uuid, "index": card.index, "model": card.model, "memoryMiB": card.memory_mib}
         text = msgspec.json.encode(about) + b"\n"

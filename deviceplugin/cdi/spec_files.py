@@ -111,7 +111,9 @@ class NvidiaSpecTree:
                 problems.append(f"{directory}: cannot be read: {error.strerror}")
                 continue
             if len(paths) > _MOST_FILES:
-                problems.append(f"{directory} has {len(paths)} CDI specs; only the first {_MOST_FILES} by name are read")
+                problems.append(
+                    f"{directory} has {len(paths)} CDI specs; only the first {_MOST_FILES} by name are read"
+                )
             for path in paths[:_MOST_FILES]:
                 stamp = _stamp(path)
                 before = known.get(path)

@@ -104,9 +104,7 @@ def _driver(facts: Facts) -> Finding:
         remedy = "make nvidia-smi on the node list the cards; then run the plugin's pod with the NVIDIA runtime"
         return finding(FAILED, facts.driver_problem, f"{remedy}: {_OVERLAY} if it is not the default")
     if not facts.cards:
-        return finding(
-            FAILED, f"driver {facts.driver} lists no cards", "make nvidia-smi -L on the node list the cards"
-        )
+        return finding(FAILED, f"driver {facts.driver} lists no cards", "make nvidia-smi -L on the node list the cards")
     told = facts.status.driver if facts.status else ""
     if told and told != facts.driver:
         remedy = "delete the plugin's pod: its replacement uses the new library"
@@ -198,7 +196,9 @@ def _node(facts: Facts) -> Finding:
         return Finding("node", WARNING, f"the node has no label {key}={value}: the DaemonSet does not run here", remedy)
     if not node.announced:
         remedy = "see announce.failed in the plugin's log"
-        return Finding("node", FAILED, f"the node has no annotation {names.INVENTORY}: the scheduler ignores it", remedy)
+        return Finding(
+            "node", FAILED, f"the node has no annotation {names.INVENTORY}: the scheduler ignores it", remedy
+        )
     if not node.allocatable:
         found = f"{names.GPU_MEM}: capacity {node.capacity}, allocatable 0: no pods are placed here"
         return Finding("node", FAILED, found, "see plugin and cards: no registration, or every card out of use")
@@ -216,7 +216,9 @@ def _pods(facts: Facts) -> Finding:
     own = facts.status.runtime_class if facts.status else ""
     bare = [pod.name for pod in facts.node.pods if pod.runtime_class != own]
     if own and facts.status is not None and facts.status.mode == "environment" and bare:
-        return Finding("pods", FAILED, f"pods without runtimeClassName {own}: {some(bare)}", f"add runtimeClassName: {own}")
+        return Finding(
+            "pods", FAILED, f"pods without runtimeClassName {own}: {some(bare)}", f"add runtimeClassName: {own}"
+        )
     found = f"{count(len(facts.node.pods), 'pod')} with {names.GPU_MEM}, each has its card"
     return Finding("pods", OK, found if facts.node.pods else f"no pod requests {names.GPU_MEM}")
 
@@ -227,7 +229,9 @@ def _cards(facts: Facts) -> Finding:
     bad = [card for card in facts.status.cards if card.health in {"unhealthy", "suspect"} and card.reason not in _WELL]
     untried = [f"card {card.index} ({card.uuid})" for card in facts.status.cards if card.reason == UNTRIED]
     if not bad and untried:
-        return Finding("cards", WARNING, f"the plugin is still testing CUDA on {some(untried)}", "run doctor again in a minute")
+        return Finding(
+            "cards", WARNING, f"the plugin is still testing CUDA on {some(untried)}", "run doctor again in a minute"
+        )
     if not bad and (absent := _absent(facts)):
         return Finding("cards", WARNING, f"the driver does not report {some(absent)}", _DENIED)
     if not bad:

@@ -41,7 +41,9 @@ def persistence(facts: Facts) -> Finding:
         return Finding("persistence", UNKNOWN, "no card answers")
     off = [_of(card) for card in facts.cards if _forgets(facts, card)]
     if off:
-        return Finding("persistence", WARNING, f"off on {some(off)}: starting a program may take seconds per card", _PERSISTENCE)
+        return Finding(
+            "persistence", WARNING, f"off on {some(off)}: starting a program may take seconds per card", _PERSISTENCE
+        )
     return Finding("persistence", OK, "on")
 
 

@@ -238,6 +238,9 @@ class CardKeeper:
         left_s = self._shut_since_s + self.pace.end_s - now_s
         if left_s <= 0:
             raise NeedsNewContainer(
-                f"{self.problem}; this has lasted {self.pace.end_s:g} s: exiting so that the kubelet recreates the container"
+                f"{self.problem}; this has lasted {self.pace.end_s:g} s: "
+                "exiting so that the kubelet recreates the container"
             )
-        return f"; if this lasts {left_s / 60:.0f} min more, the plugin exits so that the kubelet recreates the container"
+        return (
+            f"; if this lasts {left_s / 60:.0f} min more, the plugin exits so that the kubelet recreates the container"
+        )

@@ -226,8 +226,8 @@ def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> I
             yield Drift(kind=DriftKind.OTHER_UNITS, message=message, pod=pod, container=container.name)
         elif not ids and pod.reported and not pod.terminating:
             message = (
-                f"pod {pod}: container {container.name} requests {container.units} units but has no devices: the kubelet "
-                "admitted it before the resource was registered"
+                f"pod {pod}: container {container.name} requests {container.units} units but has no devices: the "
+                "kubelet admitted it before the resource was registered"
             )
             yield Drift(kind=DriftKind.WITHOUT_DEVICES, message=message, pod=pod, container=container.name)
 

@@ -243,9 +243,8 @@ class EventHandlers:
         self._report(Problem("Pod", str(pod.key), message, pod.key.uid, on_object, _OVER_BUDGET))
 
     def _long_selector(self, kind: str, name: str) -> None:
-        message = (
-            f"exceeds a limit of this scheduler: a selector of over {MOST_TERMS} keys and values; it is not used to spread pods"
-        )
+        excess = f"a selector of over {MOST_TERMS} keys and values"
+        message = f"exceeds a limit of this scheduler: {excess}; it is not used to spread pods"
         self._report(Problem(kind, name, message, on_object=False, reason=_OVER_BUDGET))
 
     def _assigned(self, pod: Pod) -> None:

@@ -61,7 +61,11 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "a bad spec above a good one": Fault(planted.worse_spec_of_higher_priority, {}, GENERATE),
     "one card of several without a spec": Fault(
         planted.spec_without_the_last_card,
-        {"libcuda": "has no device node for the card; expected /dev/nvidia2", "cards": "no-way-in", "GPUSuspect": "nvidia2"},
+        {
+            "libcuda": "has no device node for the card; expected /dev/nvidia2",
+            "cards": "no-way-in",
+            "GPUSuspect": "nvidia2",
+        },
         "`no-way-in`",
         working=CARDS - 1,
     ),

@@ -157,7 +157,9 @@ class NodeResourcesFitArgs(PluginArgs):
         """A score by gpu-mem: this rule never sees it, and would count nothing."""
         for number, resource in enumerate(self.scoring_strategy.resources):
             if resource.name == resources.gpu_mem:
-                message = f"expected a resource that NodeResourcesFit handles, found {resource.name}: GpuShare scores it"
+                message = (
+                    f"expected a resource that NodeResourcesFit handles, found {resource.name}: GpuShare scores it"
+                )
                 yield ("scoringStrategy", "resources", number, "name"), message
 
 

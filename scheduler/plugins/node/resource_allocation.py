@@ -21,7 +21,9 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
 from scheduler.state.columns.resources import CPU_INDEX, MEMORY_INDEX, ResourceColumns
 
 FULL: Final = 100
-SCORE_GPU_PODS: Final = "Whether pods that request gpu-mem are scored too; without it, GpuShare ranks the nodes for them."
+SCORE_GPU_PODS: Final = (
+    "Whether pods that request gpu-mem are scored too; without it, GpuShare ranks the nodes for them."
+)
 _EXACT: Final = 2**46
 _NATIVE: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _HUGE_PAGES: Final = re.compile(r"hugepages-[1-9][0-9]*[KMGT]i")

@@ -144,7 +144,9 @@ def _read(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
         state = GpuState.WITHHELD
     if inventory.unit_mib != unit_mib:
         state = GpuState.OTHER_UNIT
-        problem = f"the node announces units of {inventory.unit_mib} MiB, but this scheduler counts units of {unit_mib} MiB"
+        problem = (
+            f"the node announces units of {inventory.unit_mib} MiB, but this scheduler counts units of {unit_mib} MiB"
+        )
     return NodeInventory(
         state=state,
         cards=inventory.cards,

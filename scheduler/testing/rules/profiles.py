@@ -76,9 +76,7 @@ def _outcome(failure: Failure) -> list[str]:
         case FailureKind.WAITING:
             return [f"Then {about} still waits and is not woken, although it {failure.fresh}"]
         case FailureKind.TABLES:
-            return [
-                "Then the tables do not match the pods: this is a bug in gpushare-scheduler, please report it."
-            ]
+            return ["Then the tables do not match the pods: this is a bug in gpushare-scheduler, please report it."]
         case FailureKind.RESTLESS:
             return ["Then the engine keeps waking pods that fit nowhere."]
         case FailureKind.RAISED:

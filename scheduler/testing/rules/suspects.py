@@ -92,7 +92,8 @@ def _signature(rule: type[Plugin], history: History, heals: Retold) -> str:
     for name, of_pod in fields.items():
         if heals(_signing(rule, (of_pod,))):
             return (
-                f"`signature` lacks {name}: two pods that differ in it share a signature, but the rule distinguishes them"
+                f"`signature` lacks {name}: two pods that differ in it share a signature, "
+                "but the rule distinguishes them"
             )
     if heals(_signing(rule, tuple(fields.values()))):
         return "`signature` lacks several fields: two pods share one, but the rule distinguishes them"

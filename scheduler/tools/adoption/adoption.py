@@ -111,7 +111,7 @@ _CHECKS: Final = {
     WHOLE_CARD: _Check(
         Severity.WARNING,
         f"requests for all units of a card; our device plugin may announce one unit less, {_EVERYWHERE}",
-        "request one unit less, or set countReservedMemory: true in the device plugin's configuration (docs/migrate.md)",
+        "request one unit less, or set countReservedMemory: true in the plugin's configuration (docs/migrate.md)",
     ),
 }
 

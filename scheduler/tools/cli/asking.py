@@ -169,7 +169,9 @@ async def cluster_view(
         # A scheduler knows them; the answer says that they are unknown here.
         of.reading.engine.budgets_listed()
     if unread:
-        of.unread.insert(0, f"left out, because reading them is not allowed: {some(unread, _MOST_NAMES)}; see docs/explain.md")
+        of.unread.insert(
+            0, f"left out, because reading them is not allowed: {some(unread, _MOST_NAMES)}; see docs/explain.md"
+        )
         of.reading = dataclasses.replace(of.reading, unread=frozenset(unread))
     return of
 

@@ -65,7 +65,9 @@ def _policies(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Whether other users can forge allocations."""
     remedy = "docs/operations.md, Install the same again; docs/security.md, What the policies refuse"
     if facts.policies is None:
-        message = "this API server has no ValidatingAdmissionPolicy: anyone who can write pods can take other pods' cards"
+        message = (
+            "this API server has no ValidatingAdmissionPolicy: anyone who can write pods can take other pods' cards"
+        )
         yield ClusterFinding(check="policies", severity=WARNING, message=message, remedy="Kubernetes 1.30 or newer")
         return
     missing = [name for name in names.POLICIES if name not in facts.policies]
@@ -104,7 +106,9 @@ def _versions(facts: ClusterFacts) -> Iterator[ClusterFinding]:
         about = tuple(
             f"driver {driver[:_LONGEST]}: {count(nodes, 'node')}" for driver, nodes in sorted(drivers.items())
         )
-        yield ClusterFinding(check="versions", severity=OK, message=f"{len(drivers)} driver versions are in use", about=about)
+        yield ClusterFinding(
+            check="versions", severity=OK, message=f"{len(drivers)} driver versions are in use", about=about
+        )
 
 
 def _images(of: Sequence[objects.PodObject]) -> Mapping[str, str]:

@@ -170,7 +170,9 @@ def pods(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     yield from found
     if not found:
         yield ClusterFinding(
-            check="pods", severity=Severity.OK, message=f"{count(asking, 'pod')} with GPU memory, all handled by this scheduler"
+            check="pods",
+            severity=Severity.OK,
+            message=f"{count(asking, 'pod')} with GPU memory, all handled by this scheduler",
         )
 
 

@@ -68,9 +68,7 @@ def explain(
         return _settled(engine, pod, "terminating", "It is being deleted and is no longer scheduled.")
     if not ours:
         if not (pod.template.gpu_units or pod.template.gpu_request_error):
-            said = (
-                f"It belongs to scheduler {pod.scheduler_name} and requests no GPU memory: nothing to explain here."
-            )
+            said = f"It belongs to scheduler {pod.scheduler_name} and requests no GPU memory: nothing to explain here."
             return _settled(engine, pod, "foreign", said)
         ours_is = own_name(engine)
         words.append(sentence(forgotten(pod.scheduler_name, ours_is)))

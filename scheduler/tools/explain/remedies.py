@@ -111,7 +111,9 @@ def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> Gene
         return replace(node, leaving=named, remedy=_fits_once(reading, leaving))
     text = "; ".join(_by_hand(node.name, node.rules, node.cards))
     if too_many and not text:
-        text = f"not tested: the node has more than {reading.most_leaving} pods; run kubectl gpushare explain to test it"
+        text = (
+            f"not tested: the node has more than {reading.most_leaving} pods; run kubectl gpushare explain to test it"
+        )
     return replace(node, remedy=text or _nobody(reading, pod, node.name))
 
 

@@ -76,8 +76,7 @@ def test_the_ends_of_a_range_belong_to_it(model: type[BaseModel], name: str, val
         pytest.param("Example.com/gpus", f"{NAME}'Example.com/gpus'", id="a domain in capitals"),
         pytest.param(
             "default-scheduler",
-            "expected a name other than default-scheduler: kube-scheduler binds the pods of default-scheduler, so both would bind "
-            "the same pods",
+            "expected a name other than default-scheduler, because kube-scheduler would bind the same pods",
             id="kube-scheduler's",
         ),
     ],

@@ -337,7 +337,9 @@ def test_documents_are_plain_values(text: str, documents: list[object]) -> None:
     ("text", "complaint"),
     [
         pytest.param("a: 1\nb: 2\na: 3\n", "line 3: key a appears twice in the mapping", id="a key twice"),
-        pytest.param("x:\n  a: 1\n  a: 1\n", "line 3: key a appears twice in the mapping", id="a key twice, further in"),
+        pytest.param(
+            "x:\n  a: 1\n  a: 1\n", "line 3: key a appears twice in the mapping", id="a key twice, further in"
+        ),
         pytest.param("1: a\n", "line 1: key 1 is not text", id="a number as a key"),
         pytest.param("on: a\n", "line 1: key True is not text", id="a flag as a key"),
         pytest.param("? [a]\n: b\n", "line 1: key", id="a list as a key"),

@@ -90,7 +90,9 @@ def test_a_pod_without_allocation_may_get_one_later() -> None:
         pytest.param(
             written('{"0":{"0":3},"2":{"0":1}}'), "adds up to 4 units, but the pod requests 3", id="no such container"
         ),
-        pytest.param(written('{"0":{"0":3}}', init='{"0":{"0":1}}'), "init container index 0; the pod has 0", id="no init"),
+        pytest.param(
+            written('{"0":{"0":3}}', init='{"0":{"0":1}}'), "init container index 0; the pod has 0", id="no init"
+        ),
         pytest.param(written('{"0":{"7":3}}'), "names a card by an index that its node does not have", id="index"),
         pytest.param(
             written('{"0":{"0":3}}', cards='{"0":"GPU-z"}'), "card GPU-z, which is not on this node", id="UUID"

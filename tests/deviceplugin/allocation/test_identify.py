@@ -170,7 +170,9 @@ STATIC = replace(P, uid="f" * 32)
         pytest.param(view(P), "no live container with exactly these devices", id="nobody holds them"),
         pytest.param(view(P, entries=[entry(P, "c0", "a", "b")]), "no live container", id="fewer are recorded"),
         pytest.param(BOTH_HOLD, "uid-p: holds the same devices; UID uid-q: holds the same devices", id="two pods"),
-        pytest.param(shown(P, *held_by(P, Q), c0="abc"), "UID uid-q: .*has not seen the pod yet", id="one is not known yet"),
+        pytest.param(
+            shown(P, *held_by(P, Q), c0="abc"), "UID uid-q: .*has not seen the pod yet", id="one is not known yet"
+        ),
         pytest.param(view(entries=held_by(P)), "UID uid-p: .*has not seen the pod yet", id="not known yet"),
         pytest.param(
             view(P, entries=held_by(STATIC)),

@@ -263,7 +263,10 @@ async def test_after_a_reboot_the_specs_of_a_cdi_node_are_waited_for(tmp_path: P
     site, specs = Site(tmp_path), Specs([none("no spec"), none("no spec"), ALL])
     injection = site.injection(specs, mountinfo=NVIDIA, last="cdi")
     assert await asyncio.wait_for(injection.mode(runtime), 5) == "cdi"
-    assert "waiting for the CDI specs that this node had before: no spec; to use the NVIDIA runtime instead, set mode: environment" in injection.withheld
+    assert (
+        "waiting for the CDI specs that this node had before: no spec; "
+        "to use the NVIDIA runtime instead, set mode: environment"
+    ) in injection.withheld
     following = asyncio.create_task(injection.follow(runtime, idle))
     await until(lambda: not injection.withheld)
     following.cancel()

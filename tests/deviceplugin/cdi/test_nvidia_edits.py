@@ -158,7 +158,9 @@ def test_one_card_of_three_that_is_not_covered_is_one_card(site: Site) -> None:
     made.prepare()
     assert (made.coverage.some, set(made.coverage.uncovered)) == (True, {"GPU-5", "GPU-6"})
     assert made.coverage.lacking.startswith("card GPU-5 cannot be injected into containers: ")
-    assert "; 1 more cannot be injected either; nvidia-ctk" in made.coverage.lacking.replace(str(site.ctk), "nvidia-ctk")
+    assert "; 1 more cannot be injected either; nvidia-ctk" in made.coverage.lacking.replace(
+        str(site.ctk), "nvidia-ctk"
+    )
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
 
 

@@ -276,7 +276,9 @@ def test_a_spec_older_than_a_renumbering_never_brings_in_another_card() -> None:
     ("library", "driver", "message"),
     [
         pytest.param("/usr/lib/libnvidia-ml.so.580.95.05", "580.95.05", "does not inject libcuda.so", id="no CUDA"),
-        pytest.param("/usr/lib/libcuda.so.570.12", "580.95.05", "was written for driver 570.12; the driver is now", id="older"),
+        pytest.param(
+            "/usr/lib/libcuda.so.570.12", "580.95.05", "was written for driver 570.12; the driver is now", id="older"
+        ),
         pytest.param("/usr/lib/libcuda.so.580.95.05", "580.95.05", "", id="the same"),
         pytest.param("/usr/lib/libcuda.so.1.1", "540.4.0", "", id="no driver's version"),
         pytest.param("/usr/lib/libcuda.so.570.12", "", "", id="driver not known"),
@@ -297,7 +299,9 @@ def test_a_spec_without_this_drivers_libraries_is_not_used(library: str, driver:
 
 
 def test_without_any_spec_there_is_nothing_never_bare_device_nodes() -> None:
-    with pytest.raises(CdiError, match=r"card GPU-a cannot be injected into containers: there is no CDI spec of kind nvidia\."):
+    with pytest.raises(
+        CdiError, match=r"card GPU-a cannot be injected into containers: there is no CDI spec of kind nvidia\."
+    ):
         real_cards([A, B], [])
 
 

@@ -136,8 +136,16 @@ OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
         case("cdi, no spec", replace(WELL, lacking=LACKING, mode="cdi"), "libcuda", LACKING, "nvidia-ctk"),
         case("cdi before, no spec", replace(WELL, lacking=LACKING), "libcuda", LACKING, "nvidia-cdi-refresh"),
         warned("one card of some", replace(WELL, lacking=LACKING, some=True), "libcuda", LACKING, "nvidia-ctk"),
-        warned("other mode", with_status(mode="environment"), "libcuda", "would now choose cdi", "delete its pod, or wait"),
-        case("uncovered", with_card("suspect", "no-way-in"), "cards", "no-way-in", "(see libcuda): on the node, run systemctl restart"),
+        warned(
+            "other mode", with_status(mode="environment"), "libcuda", "would now choose cdi", "delete its pod, or wait"
+        ),
+        case(
+            "uncovered",
+            with_card("suspect", "no-way-in"),
+            "cards",
+            "no-way-in",
+            "(see libcuda): on the node, run systemctl restart",
+        ),
         warned("bad", replace(WELL, spec_problems=("/etc/cdi/x.yaml: bad",)), "libcuda", "x.yaml", "fix or remove"),
         case("not to be known", replace(WELL, driver=""), "libcuda", "does not answer", "", verdict=Verdict.UNKNOWN),
         case(
@@ -191,7 +199,13 @@ OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
         case("GSP", with_card("unhealthy", "xid-119"), "cards", "xid-119", "GSP timeout: gpushare"),
         case("bus", with_card("unhealthy", "xid-79"), "cards", "xid-79", "reboot the machine"),
         case("reset", with_card("unhealthy", "xid-48"), "cards", "xid-48", "release CARD"),
-        warned("just started", with_card("suspect", "cuda-untried"), "cards", "the plugin is still testing CUDA", "in a minute"),
+        warned(
+            "just started",
+            with_card("suspect", "cuda-untried"),
+            "cards",
+            "the plugin is still testing CUDA",
+            "in a minute",
+        ),
         case("silent card", with_card("suspect", "silent"), "cards", "silent", "dmesg"),
         case("failing card", with_card("suspect", "failing"), "cards", "failing", "returns errors"),
         warned("reboot", REBOOTED, "drift", "without-devices: pod ns/p", "for example after a reboot"),

@@ -122,7 +122,12 @@ WAITS: Final = Item(ItemKind.RESOURCE, names.GPU_MEM, FORGETS)
 HOLDING: Final = Found(
     (
         WAITS,
-        Item(ItemKind.NAMED, "label gpushare", "set by an operator; to remove it: kubectl label node n1 gpushare-", theirs=True),
+        Item(
+            ItemKind.NAMED,
+            "label gpushare",
+            "set by an operator; to remove it: kubectl label node n1 gpushare-",
+            theirs=True,
+        ),
         Item(ItemKind.FILE, "/var/run/cdi/gpushare-9b1fd2b3a3e0c7d5.json", POD_HOLDS),
         Item(ItemKind.TREE, DEFAULT_STATE_DIR, POD_HOLDS),
     ),
