@@ -139,7 +139,7 @@ class NodePlugin:
             await self._kubelet.close()
 
     async def stopping(self) -> None:
-        """Ask the scheduler to wait for the next plugin and stop MPS, each within a time limit; then record the stop."""
+        """Ask the scheduler to await the next plugin and stop MPS, each with a time limit; then record the stop."""
         self._cards.registered(now=False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HELD_WITHIN_S):

@@ -242,5 +242,5 @@ class CardKeeper:
                 "exiting so that the kubelet recreates the container"
             )
         return (
-            f"; if this lasts {left_s / 60:.0f} min more, the plugin exits so that the kubelet recreates the container"
+            f"; if this lasts {left_s / 60:.0f} more min, the plugin exits so that the kubelet recreates the container"
         )

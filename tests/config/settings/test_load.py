@@ -340,15 +340,15 @@ def test_documents_are_plain_values(text: str, documents: list[object]) -> None:
         pytest.param(
             "x:\n  a: 1\n  a: 1\n", "line 3: key a appears twice in the mapping", id="a key twice, further in"
         ),
-        pytest.param("1: a\n", "line 1: key 1 is not text", id="a number as a key"),
-        pytest.param("on: a\n", "line 1: key True is not text", id="a flag as a key"),
+        pytest.param("1: a\n", "line 1: key 1 is not a string", id="a number as a key"),
+        pytest.param("on: a\n", "line 1: key True is not a string", id="a flag as a key"),
         pytest.param("? [a]\n: b\n", "line 1: key", id="a list as a key"),
         pytest.param("a: [1\n", "line 2: ", id="an open bracket"),
         pytest.param("\ta: 1\n", "line 1: ", id="a tab"),
         pytest.param("a: !!python/object:os.system x\n", "line 1: ", id="a Python object"),
         pytest.param("&a [*a]", "expands to more than", id="a list in itself"),
         pytest.param("a: \x00", "is not YAML", id="a control character"),
-        pytest.param("[" * 100_000, "nested more than 200 deep", id="depth"),
+        pytest.param("[" * 100_000, "more than 200 levels of nesting", id="depth"),
         pytest.param(
             "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
             "expands to more than",
