@@ -52,7 +52,7 @@ def test_a_gated_pod_is_told_which_gate_holds_it() -> None:
 
 
 FORGOTTEN = (
-    "It requests GPU memory and its schedulerName is default-scheduler, which assigns no cards: "
+    "It requests GPU memory, but its schedulerName is default-scheduler, which assigns no cards: "
     "add `schedulerName: gpushare-scheduler` to its spec."
 )
 
