@@ -169,7 +169,7 @@ def _not_calling(found: PodContainers, units: int, view: NodeState) -> str:
         if other:
             return other
     if container.units != units:
-        return f"its next container requests {container.units}"
+        return f"its next container requests {container.units} units"
     return ""
 
 
@@ -192,7 +192,7 @@ def _not_starting(pod: NodePod, recorded: Iterable[str], units: int, view: NodeS
     for name in sorted(recorded):
         asks = by_name[name].units if name in by_name else 0
         if asks != units:
-            return f"its container {name} requests {asks}"
+            return f"its container {name} requests {asks} units"
     if pod.uid not in view.shown:
         return "PodResources.Get has not confirmed it"
     shown = view.shown[pod.uid]

@@ -108,7 +108,7 @@ class NvidiaSpecTree:
             try:
                 paths = _spec_paths(directory)
             except OSError as error:
-                problems.append(f"{directory}: cannot be read: {error.strerror}")
+                problems.append(f"{directory} cannot be read: {error.strerror}")
                 continue
             if len(paths) > _MOST_FILES:
                 problems.append(

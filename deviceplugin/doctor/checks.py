@@ -101,10 +101,14 @@ def _driver(facts: Facts) -> Finding:
     if facts.driver_problem and _REPLACED in facts.driver_problem:
         return finding(FAILED, facts.driver_problem, "delete the plugin's pod: its replacement uses the new library")
     if facts.driver_problem:
-        remedy = "make nvidia-smi on the node list the cards; then run the plugin's pod with the NVIDIA runtime"
+        remedy = (
+            "make sure that nvidia-smi on the node lists the cards; then run the plugin's pod with the NVIDIA runtime"
+        )
         return finding(FAILED, facts.driver_problem, f"{remedy}: {_OVERLAY} if it is not the default")
     if not facts.cards:
-        return finding(FAILED, f"driver {facts.driver} lists no cards", "make nvidia-smi -L on the node list the cards")
+        return finding(
+            FAILED, f"driver {facts.driver} lists no cards", "make sure that nvidia-smi -L on the node lists the cards"
+        )
     told = facts.status.driver if facts.status else ""
     if told and told != facts.driver:
         remedy = "delete the plugin's pod: its replacement uses the new library"
@@ -201,7 +205,8 @@ def _node(facts: Facts) -> Finding:
         )
     if not node.allocatable:
         found = f"{names.GPU_MEM}: capacity {node.capacity}, allocatable 0: no pods are placed here"
-        return Finding("node", FAILED, found, "see plugin and cards: no registration, or every card out of use")
+        remedy = "see plugin and cards: the plugin is not registered, or every card is out of use"
+        return Finding("node", FAILED, found, remedy)
     return Finding("node", OK, f"{names.GPU_MEM}: {node.allocatable} of {node.capacity} allocatable")
 
 

@@ -68,7 +68,7 @@ def answer(function: Callable[..., T], *arguments: object) -> T | None:
 def message_of(error: Exception) -> str:
     """An error of NVML for people, with advice where there is some."""
     advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "")
-    return f"NVML answered {str(error) or type(error).__name__!r}{advice}"
+    return f"NVML returned {str(error) or type(error).__name__!r}{advice}"
 
 
 def text(value: str | bytes) -> str:

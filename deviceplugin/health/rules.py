@@ -52,7 +52,7 @@ HARDWARE_XIDS: Final = {
     79: "fallen off the bus",
     95: "uncontained memory error",
     110: "security fault",
-    119: "GSP does not answer",
+    119: "GSP does not respond",
     120: "GSP error",
     136: "NVLink training failed",
     140: "unrecovered ECC error",

@@ -106,7 +106,7 @@ def test_a_directory_that_cannot_be_read_is_reported_and_the_others_are_read(tmp
     (tmp_path / "nvidia.json").write_text(json.dumps(NVIDIA))
     found = NvidiaSpecTree([unreadable, tmp_path]).read()
     assert [Path(spec.source).name for spec in found.specs] == ["nvidia.json"]
-    assert found.problems == (f"{unreadable}: cannot be read: File name too long",)
+    assert found.problems == (f"{unreadable} cannot be read: File name too long",)
 
 
 def test_specs_of_others_are_not_parsed_and_none_is_parsed_twice(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def warned(name: str, facts: Facts, check: str, found: str, remedy: str) -> Any:
     return case(name, facts, check, found, remedy, verdict=Verdict.WARNING)
 
 
-OLD_LIBRARY = replace(WELL, driver_problem="the cards: NVML answered '…': the driver was replaced; restart …")
+OLD_LIBRARY = replace(WELL, driver_problem="the cards: NVML returned '…': the driver was replaced; restart …")
 UNKNOWN = Verdict.UNKNOWN
 MODPROBE, COMPUTE = "nvidia-modprobe -u -c=0", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
 NO_CUDA = CudaAnswer(lacking="libcuda.so.1: cannot open shared object file")
@@ -116,7 +116,7 @@ OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
         case(
             "no NVML",
             replace(
-                WELL, driver="", cards=(), driver_problem="the cards: NVML answered 'NVML Shared Library Not Found'"
+                WELL, driver="", cards=(), driver_problem="the cards: NVML returned 'NVML Shared Library Not Found'"
             ),
             "driver",
             "Shared Library Not Found",
