@@ -215,7 +215,7 @@ async def test_an_order_goes_where_the_environment_says_and_a_refusal_is_told(
     [
         ("--die", 2, "expected --control: the socket that the plugin was given as --simulate-control"),
         ("--control /nowhere/s --card 0 --reading hot", 2, "expected --reading NAME=VALUE, found 'hot'"),
-        ("--control /nowhere/s --die", 1, "does a plugin run here with --simulate-control?"),
+        ("--control /nowhere/s --die", 1, "is a plugin running here with --simulate-control?"),
     ],
 )
 def test_a_fault_that_reaches_nobody_says_why(flags: str, code: int, message: str) -> None:

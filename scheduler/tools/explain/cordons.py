@@ -17,7 +17,7 @@ _MOST_PODS: Final = 5
 _ELSEWHERE: Final = {
     Out.UNHEALTHY: "is unhealthy and takes no pods until it has recovered",
     Out.SUSPECT: "is suspect and takes no pods until it is healthy",
-    Out.LISTED: f"ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}NODE still lists it, so it takes no pods",
+    Out.LISTED: f"ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}NODE lists it, so it takes no pods",
     Out.ANNOUNCED_TWICE: "is also announced by another node and takes no pods while that node has its pods",
 }
 

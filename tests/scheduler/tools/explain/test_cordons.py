@@ -79,7 +79,7 @@ def test_the_legacy_list_is_named_where_it_has_the_card_too() -> None:
     of = node_with("0")
     of.config_maps.create("kube-system", "unhealthy-gpu-a", {"gpus": "0"})
     (words,) = uncordoned(tables(of), "a", ["0"]).words
-    assert "but ConfigMap kube-system/unhealthy-gpu-a still lists it, so it takes no pods" in words
+    assert "but ConfigMap kube-system/unhealthy-gpu-a lists it, so it takes no pods" in words
 
 
 @pytest.mark.parametrize("change", [cordoned, uncordoned])
