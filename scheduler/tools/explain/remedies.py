@@ -200,7 +200,7 @@ def _nobody(reading: ClusterSnapshot, pod: Pod, node: str) -> str:
     kept = sorted(reading.named(record.pod.key) for record in records if record.nominated)
     if kept:
         are = "is" if len(kept) == 1 else "are"
-        return f"room is kept there for {listed_pods(kept, _MOST_NAMED)}, which {are} nominated to the node"
+        return f"its free room is set aside for {listed_pods(kept, _MOST_NAMED)}, which {are} nominated to the node"
     if any(record.pod.owner_uid == pod.owner_uid != "" for record in records):
         return "no pod could make room by ending, except pods of its own controller, which replaces them"
     return "no pod could make room by ending"

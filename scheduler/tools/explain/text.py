@@ -44,7 +44,7 @@ def what_if_text(answer: WhatIfAnswer, width: int) -> str:
     if rows:
         lines += ["", *_table(("NODE", "CARDS", "COPIES"), rows[:_MOST_PLACES], width, right=(2,))]
         if len(rows) > _MOST_PLACES:
-            lines.append(f"and {len(rows) - _MOST_PLACES} more places")
+            lines.append(f"and {len(rows) - _MOST_PLACES} more")
     if answer.before is not None and answer.after is not None:
         lines += ["", *_wrapped(left_over(answer.before, answer.after), width)]
     if answer.next is not None:
