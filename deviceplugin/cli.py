@@ -201,7 +201,7 @@ def fault(
     try:
         asyncio.run(tell(path, {name: value for name, value in said.items() if value is not None}))
     except (Refusal, OSError, TimeoutError) as error:
-        hint = "" if isinstance(error, Refusal) else "; does a plugin run here with --simulate-control?"
+        hint = "" if isinstance(error, Refusal) else "; is a plugin running here with --simulate-control?"
         _give_up(f"{error or 'no answer in time'}{hint}", _UNKNOWN)
 
 

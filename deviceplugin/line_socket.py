@@ -77,7 +77,7 @@ async def ask(path: Path, line: Mapping[str, object], *, within_s: float = _ANSW
         finally:
             writer.close()
     if not heard.endswith(b"\n"):
-        raise ConnectionError(f"{path}: the process that listens ended before it answered")
+        raise ConnectionError(f"{path}: the listening process ended before it answered")
     answer = msgspec.json.decode(heard, type=_Answer)
     if not answer.ok:
         raise Refusal(answer.error)

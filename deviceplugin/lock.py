@@ -75,7 +75,7 @@ def look(directory: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise LockUnknown(f"{path} cannot be looked at: {error.strerror}") from error
+        raise LockUnknown(f"{path} cannot be examined: {error.strerror}") from error
 
 
 def _lock(descriptor: int, path: Path, how: int) -> None:

@@ -163,7 +163,7 @@ class NodePlugin:
         if problem := self._injection.problem or self._keeper.states.cuda_problem():
             return problem
         if self._keeper.states.untried():
-            return "CUDA is being tried on the cards"
+            return "CUDA is still being tested on the cards"
         if not self._session.registered:
             return self._session.problem or "not registered with the kubelet yet"
         if problem := self._watch.contact.problem(self._configuration.not_ready_after_s):
@@ -358,7 +358,7 @@ class NodePlugin:
             self._marker.mark(pod)
 
     def _allocation_changed(self, pod: NodePod, keys: Sequence[str]) -> None:
-        note = f"its allocation changed ({', '.join(keys)}): ignored, its containers keep the cards of the first one"
+        note = f"its allocation changed ({', '.join(keys)}); the change is ignored, and its containers keep their cards"
         self._recorder.record(NodeEvent("GPUAllocationChanged", note, pod.key))
 
     def _session_changed(self) -> None:

@@ -386,7 +386,7 @@ class SchedulerService:
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             return
         # Write no condition: the pod is already bound, or may be at any moment.
-        note = f"binding to {binding.node} has no definite answer yet and is retried: {reason}"
+        note = f"binding to {binding.node} has had no definite answer yet; retrying: {reason}"
         pod = binding.pod
         self.recorder.about("Pod", f"{pod.namespace}/{pod.name}", pod.uid, "FailedScheduling", note)
 

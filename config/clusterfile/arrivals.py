@@ -121,13 +121,13 @@ class _Reader:
         names = [name.strip().removeprefix("\ufeff") for name in head]
         for name in dict.fromkeys(names):
             if name not in COLUMNS:
-                hint = near_miss(name, COLUMNS) or f"; expected of: {', '.join(COLUMNS)}"
+                hint = near_miss(name, COLUMNS) or f"; expected one of: {', '.join(COLUMNS)}"
                 self.wrong(f"line 1, {name}", f"unknown column{hint}")
             elif names.count(name) > 1:
-                self.wrong(f"line 1, {name}", "is there more than once")
+                self.wrong(f"line 1, {name}", "appears more than once")
         if missing := [name for name in _NEEDED if name not in names]:
             self.wrong(
-                "line 1", f"expected a head with the columns {', '.join(_NEEDED)}; missing: {', '.join(missing)}"
+                "line 1", f"expected a header with the columns {', '.join(_NEEDED)}; missing: {', '.join(missing)}"
             )
         return None if self.mistakes else names
 
@@ -147,9 +147,9 @@ class _Reader:
 
     def _new_name(self, text: str) -> str:
         if len(text) > _LONGEST_NAME or not _NAME.fullmatch(text):
-            raise _Wrong(f"expected a pod's name: small letters, digits, - and ., found {_shown(text)}")
+            raise _Wrong(f"expected a pod name of lowercase letters, digits, - and ., found {_shown(text)}")
         if (line := self.lines_of.get(text)) is not None:
-            raise _Wrong(f"expected each name once, {_shown(text)} is also on line {line}")
+            raise _Wrong(f"expected each name once; {_shown(text)} is also on line {line}")
         return text
 
     def _ask(self, line: int, values: Mapping[str, str]) -> PodAsk | None:
@@ -167,7 +167,7 @@ class _Reader:
             self.wrong(f"line {line}, cards", f"expected both units_per_card and cards, or neither; {found}")
             return None
         if models and not cards:
-            self.wrong(f"line {line}, models", "expected none of a pod without cards")
+            self.wrong(f"line {line}, models", "expected none for a pod without cards")
             return None
         made = self.asks[key] = PodAsk(cpu, memory, units, cards, models, priority)
         return made
@@ -225,7 +225,7 @@ def _integer(text: str) -> int:
 def _models(text: str) -> tuple[str, ...]:
     models = tuple(model.strip() for model in text.split("|"))
     if not all(models) or any("," in model for model in models):
-        raise _Wrong(f"expected names of models with | between them, found {_shown(text)}")
+        raise _Wrong(f"expected model names separated by |, found {_shown(text)}")
     return models
 
 

@@ -81,7 +81,7 @@ class NodeGroup(Section):
         elif sum(group.count for group in self.cards) > inventory.MAX_CARDS:
             message = f"expected at most {inventory.MAX_CARDS} cards on a node"
         elif self.count > 1 and any(group.uuid for group in self.cards):
-            message = f"uuid names one card, but there are {self.count} such nodes; leave uuid out"
+            message = f"uuid names one card, but this entry describes {self.count} nodes; leave uuid out"
         elif self.count > 1 and not self.cards and self.node and names.INVENTORY in self.node.metadata.annotations:
             message = f"{self.count} nodes cannot have the cards of one {names.INVENTORY}; describe them as cards"
         if message:
@@ -123,7 +123,7 @@ class DescribedFault(Section):
     @model_validator(mode="after")
     def _one_thing(self) -> Self:
         if (self.xid is not None) + self.lost + self.back != 1:
-            raise ValueError("expected exactly one of xid: NUMBER, lost: true and back: true")
+            raise ValueError("expected exactly one of xid: NUMBER, lost: true or back: true")
         if self.xid is not None and self.card is None:
             raise ValueError("xid needs a card; card is missing")
         return self

@@ -227,14 +227,14 @@ def _metadata(manifest: dict[str, object]) -> dict[str, object]:
 
 def _label(manifest: dict[str, object]) -> str:
     metadata = _metadata(manifest)
-    return "/".join(str(metadata[key]) for key in ("namespace", "name") if key in metadata) or "without a name"
+    return "/".join(str(metadata[key]) for key in ("namespace", "name") if key in metadata) or "unnamed"
 
 
 def _misplaced(manifest: dict[str, object], source: str) -> Iterator[Mistake]:
     """Yield fields of a `pods` entry that are misplaced in the manifest, where they have no effect."""
     for name in sorted(_OF_AN_ENTRY & manifest.keys()):
         entry = f"`pods: [{{{name}: {str(manifest[name])[:16]}, pod: …}}]`"
-        hint = f"is not a field of a manifest: write {entry} with the manifest as pod"
+        hint = f"is not a field of a manifest: write {entry}, with the manifest under pod"
         yield Mistake(name, source, hint)
 
 
@@ -252,7 +252,7 @@ def _contradictions(cluster: ClusterFile) -> Iterator[Mistake]:
         ("node", [(name, group) for group in cluster.nodes for name in group.node_names()]),
         ("pod", [(f"{p.pod.metadata.namespace}/{name}", p) for p in cluster.pods for name in p.pod_names()]),
         ("card", [(card.uuid, group) for group in cluster.nodes for card in group.cards if card.uuid]),
-        ("object of storage", [(said_of(found), found) for found in cluster.storage]),
+        ("storage object", [(said_of(found), found) for found in cluster.storage]),
     ):
         yield from _repeated(what, [(value, cluster.file_of(entry)) for value, entry in entries])
     yield from _of_nothing(cluster)

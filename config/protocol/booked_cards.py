@@ -214,7 +214,7 @@ def _allocation(annotations: Mapping[str, str], ask: Ask) -> tuple[Allocation | 
     per_card = units_per_card(written, ask.sidecars)
     total = sum(per_card.values())
     if total != ask.units:
-        return None, f"the allocation adds up to {total} units, the pod requests {ask.units}"
+        return None, f"the allocation adds up to {total} units, but the pod requests {ask.units}"
     if written.cards and not per_card.keys() <= written.cards.keys():
         missing = min(per_card.keys() - written.cards.keys())
         return None, f"annotation {names.CARDS} has no UUID for card {missing}, which the allocation names"
@@ -270,7 +270,11 @@ def _has(size_mib: int, units: int, unit_mib: int) -> bool:
 
 
 def _unit_problem(written: WrittenAllocation) -> str:
-    said = f"{names.MEM_DEV} is {written.device_units}, which no unit gives" if written.device_units else "nothing says"
+    said = (
+        f"{names.MEM_DEV} is {written.device_units}, which fits no unit"
+        if written.device_units
+        else "no annotation gives it"
+    )
     return (
         f"the size of its {written.units} units is unknown ({said}; expected {names.UNIT_MIB}): "
         f"every card of its node is blocked"

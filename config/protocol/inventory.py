@@ -152,7 +152,7 @@ def decode(text: str) -> Inventory:
 
 def _card(wire: _WireCard) -> Card:
     if problem := card_uuid.objection(wire.uuid):
-        raise InventoryError(f"inventory has a UUID that no card can have: card {wire.index}: {problem}")
+        raise InventoryError(f"inventory has an invalid UUID: card {wire.index}: {problem}")
     known = wire.health in _KNOWN_HEALTH
     return Card(
         index=wire.index,
@@ -172,5 +172,5 @@ def _refuse_twins(what: str, values: list[str]) -> None:
     seen: set[str] = set()
     for value in values:
         if value in seen:
-            raise InventoryError(f"inventory names card {what} {value} twice; expected each once")
+            raise InventoryError(f"inventory lists card {what} {value} twice; expected each once")
         seen.add(value)

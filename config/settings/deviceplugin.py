@@ -316,14 +316,14 @@ class DevicePluginConfiguration(Section):
             raise ValueError("expected at least one directory, such as /var/run/cdi, found none")
         twice = [path for path, times in Counter(map(posixpath.normpath, directories)).items() if times > 1]
         if twice:
-            raise ValueError(f"expected each directory once, found several times: {', '.join(twice)}")
+            raise ValueError(f"expected each directory once, found more than once: {', '.join(twice)}")
         return directories
 
     @field_validator("simulate_control")
     @classmethod
     def _only_for_simulated_cards(cls, socket: str, info: ValidationInfo) -> str:
         if socket and not info.data.get("simulate", ""):
-            raise ValueError("expected simulate as well: faults are for simulated cards only")
+            raise ValueError("expected simulate to be set: faults apply to simulated cards only")
         return socket
 
     @field_validator("hardware_xids")

@@ -58,7 +58,7 @@ def _template(text: str) -> str:
     rest = _PLACEHOLDER.sub("", text)
     if "{" in rest or "}" in rest or "\0" in rest:
         allowed = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        raise ValueError(f"expected no braces but those of {allowed}, found {text[:80]!r}")
+        raise ValueError(f"expected no braces other than {allowed}, found {text[:80]!r}")
     return text
 
 
@@ -146,7 +146,7 @@ class IsolationMechanism(Section):
             if not _VARIABLE.fullmatch(name):
                 raise ValueError(f"expected the name of a variable, found {name[:80]!r}")
             if name in _OWN:
-                raise ValueError(f"expected no variable that the device plugin sets itself, found {name}")
+                raise ValueError(f"expected a variable that the device plugin does not set itself, found {name}")
         return variables
 
     @field_validator("mounts")

@@ -38,7 +38,7 @@ class PageSection(Section):
     @model_validator(mode="after")
     def _no_token_in_the_clear(self) -> Self:
         if bool(self.cert_file) != bool(self.key_file):
-            raise ValueError("expected both certFile and keyFile, or none of them")
+            raise ValueError("expected both certFile and keyFile, or neither")
         host, _ = self.listen_address
         if not self.cert_file and not is_loopback(host):
             raise ValueError(

@@ -39,7 +39,7 @@ class _PlainLoader(_Loader):
         """Runs before each node."""
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise DocumentError(f"is nested more than {_DEEPEST} deep")
+            raise DocumentError(f"has more than {_DEEPEST} levels of nesting")
         super().descend_resolver(current_node, current_index)
 
     def ascend_resolver(self) -> None:
@@ -55,9 +55,9 @@ class _PlainLoader(_Loader):
             key = self.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
             if not isinstance(key, str):
-                raise DocumentError(f"line {line}: key {key!r} is not text; write it in quotes")
+                raise DocumentError(f"line {line}: key {key!r} is not a string; write it in quotes")
             if key in seen:
-                raise DocumentError(f"line {line}: key {key} is in the mapping twice")
+                raise DocumentError(f"line {line}: key {key} appears twice in the mapping")
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -75,7 +75,7 @@ def parse(text: str) -> list[object]:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise DocumentError(f"is not YAML: {' '.join(str(error).split())[:200]}") from error
     if _size(found, most) > most:
-        raise DocumentError(f"its anchors make more than {most} values of it")
+        raise DocumentError(f"expands to more than {most} values through its anchors")
     return [_without_nulls(document) for document in found]
 
 

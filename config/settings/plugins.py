@@ -126,7 +126,7 @@ class Plugins(Section):
             if plugin.indispensable and point.name in plugin.points & _MUST_HAVE and plugin.name not in chosen.at(point)
         ]
         if missing:
-            raise ValueError(f"switches off what no profile can do without: {', '.join(missing)}")
+            raise ValueError(f"disables plugins that every profile needs: {', '.join(missing)}")
         if len(chosen.card_set) > 1:
             message = f"expected at most one plugin that chooses sets of cards, found {', '.join(chosen.card_set)}"
             raise ValueError(message)

@@ -82,7 +82,7 @@ def _scheduler_name(name: str) -> str:
             f"digits, -, _ and ., beginning and ending with a letter or digit, found {name[:80]!r}"
         )
     if name == _KUBE_SCHEDULER:
-        message = f"expected another name than {name}, whose pods kube-scheduler binds: both would bind the same pods"
+        message = f"expected a name other than {name}, because kube-scheduler would bind the same pods"
         raise ValueError(message)
     return name
 
@@ -290,9 +290,9 @@ class SchedulerConfiguration(Section):
         # The API server receives whole seconds.
         if election.leader_elect and math.ceil(self.bind_request_timeout_s) >= left_s:
             message = (
-                f"expected less than leaderElection.leaseDuration less renewDeadline, {duration.text(left_s)}, "
+                f"expected less than leaderElection.leaseDuration minus renewDeadline, {duration.text(left_s)}, "
                 f"found {duration.text(self.bind_request_timeout_s)}: the next leader could bind while a "
-                "request of ours is on its way"
+                "request of this one is in flight"
             )
             yield ("bindTimeout",), message
         for number, profile in enumerate(self.profiles):

@@ -104,7 +104,7 @@ def replay_objection(answer: RecordedAnswer, shares: Sequence[Share]) -> str:
         return ""
     recorded = answer.variables
     if not recorded:
-        return f"it was allocated without a card ({', '.join(sorted(answer.cdi_devices)) or 'an empty answer'})"
+        return f"it was allocated without a card ({', '.join(sorted(answer.cdi_devices)) or 'empty response'})"
     now = container_environment(shares, by_cdi=False)
     if environment.CARD_UUIDS not in recorded and names.MEM_IDX in recorded:
         # The runtime accepts an index, and a UUID if the node had only one card.

@@ -149,7 +149,9 @@ def _refuse_strangers(pod: NodePod, written: WrittenAllocation) -> None:
     for what, (indexes, count) in zip(("app", "init"), lists, strict=True):
         beyond = sorted(index for index in indexes if index >= count)
         if beyond:
-            raise _wrong(pod, f"the allocation names {what} container {beyond[0]}; the pod has {count}")
+            raise _wrong(
+                pod, f"the allocation names {what} container index {beyond[0]}; the pod has {count} such containers"
+            )
 
 
 def _written_for(written: WrittenAllocation, container: PodContainer) -> dict[int, int]:
@@ -164,13 +166,13 @@ def _written_for(written: WrittenAllocation, container: PodContainer) -> dict[in
 def _check_units(pod: NodePod, container: PodContainer, on: Mapping[int, int]) -> None:
     total = sum(on.values())
     if total != container.units:
-        message = f"the allocation gives container {container.name} {total} units; its limit is {container.units}"
+        message = f"the allocation assigns {total} units to container {container.name}; its limit is {container.units}"
         raise _wrong(pod, message)
 
 
 def _check_cards(pod: NodePod, container: PodContainer, on: Mapping[int, int], uuid_of: Mapping[int, str]) -> None:
     if len({uuid_of[index] for index in on}) < len(on):
-        raise _wrong(pod, f"the allocation gives container {container.name} one card under two indexes")
+        raise _wrong(pod, f"the allocation lists one card under two indexes for container {container.name}")
     if len(set(on.values())) > 1:
         each = ", ".join(f"{units} on card {index}" for index, units in sorted(on.items()))
         raise _wrong(pod, f"container {container.name} has {each}; expected the same units on each card")

@@ -109,7 +109,7 @@ def allocating(
             return possible[0]
         reasons.append(f"UID {possible[0].pod.uid}: {doubt}")
     else:
-        reasons += [f"UID {found.pod.uid}: its next container is a candidate" for found in possible]
+        reasons += [f"UID {found.pod.uid}: its next container matches too" for found in possible]
     why = "; ".join(reasons) or "no pod on this node is waiting for devices"
     raise NotIdentified(f"cannot tell which container allocates {units} devices of {view.resource}; {why}")
 
@@ -138,7 +138,7 @@ def starting(ids: Collection[str], view: NodeState) -> PodContainers:
             return PodContainers(pod, tuple(container for container in pod.containers if container.name in recorded))
         reasons.append(f"UID {pod.uid}: {reason}")
     reasons += [f"UID {uid}: holds the same devices" for uid in sorted(live)]
-    why = "; ".join(reasons) or "the kubelet has no live container recorded with exactly these"
+    why = "; ".join(reasons) or "the kubelet records no live container with exactly these devices"
     raise NotIdentified(f"cannot tell which container starts with {len(set(ids))} devices of {view.resource}; {why}")
 
 
@@ -147,15 +147,17 @@ def common_shares(found: PodContainers, decision: CardDecision) -> tuple[Share, 
     shares = {container.name: decision.shares[container.name] for container in found.containers}
     if len(set(shares.values())) > 1:
         each = ", ".join(f"{name} on {'+'.join(s.uuid for s in on)}" for name, on in shares.items())
-        message = f"cannot tell which container of pod {found.pod} starts; with the same devices they have {each}"
+        message = (
+            f"cannot tell which container of pod {found.pod} starts: the same devices, but different cards: {each}"
+        )
         raise NotIdentified(message)
     return next(iter(shares.values()))
 
 
 def _unknown(uid: str) -> str:
     if _UID_OF_STATIC.fullmatch(uid):
-        return f"UID {uid}: a static pod, and no scheduler has chosen cards for it"
-    return f"UID {uid}: recorded by the kubelet, but its pod is not known here yet"
+        return f"UID {uid}: a static pod; no scheduler has chosen cards for it"
+    return f"UID {uid}: the kubelet has recorded its pod, but the plugin has not seen the pod yet"
 
 
 def _not_calling(found: PodContainers, units: int, view: NodeState) -> str:
@@ -169,20 +171,20 @@ def _not_calling(found: PodContainers, units: int, view: NodeState) -> str:
         if other:
             return other
     if container.units != units:
-        return f"its next container requests {container.units}"
+        return f"its next container requests {container.units} units"
     return ""
 
 
 def _doubt(pod: NodePod, view: NodeState, passed: Collection[str]) -> str:
     """Return why the only remaining pod may be the wrong one, with the right one still unknown here; "" if no doubt."""
     if pod.uid not in view.shown:
-        return "whether the kubelet has admitted it is unknown (PodResources.Get needs Kubernetes 1.34)"
+        return "it is unknown whether the kubelet has admitted it (PodResources.Get requires Kubernetes 1.34)"
     if pod.terminating:
         return "it is being deleted"
     if pod.uid in passed:
         return "the kubelet admitted it before this resource was registered"
     if pod.reported:
-        return "the kubelet admitted it earlier, and its containers have no devices recorded"
+        return "the kubelet admitted it earlier, but recorded no devices for its containers"
     return ""
 
 
@@ -192,11 +194,11 @@ def _not_starting(pod: NodePod, recorded: Iterable[str], units: int, view: NodeS
     for name in sorted(recorded):
         asks = by_name[name].units if name in by_name else 0
         if asks != units:
-            return f"its container {name} requests {asks}"
+            return f"its container {name} requests {asks} units"
     if pod.uid not in view.shown:
         return "PodResources.Get has not confirmed it"
     shown = view.shown[pod.uid]
-    return "PodResources.Get does not know it" if shown is None else _namesake(pod, shown, view)
+    return "PodResources.Get did not find it" if shown is None else _namesake(pod, shown, view)
 
 
 def _namesake(pod: NodePod, shown: KubeletPod, view: NodeState) -> str:
@@ -215,7 +217,7 @@ def _namesake(pod: NodePod, shown: KubeletPod, view: NodeState) -> str:
         ids, on_record = shown.containers.get(container.name, frozenset()), recorded.get(container.name, frozenset())
         if ids != on_record:
             return (
-                f"the kubelet lists {len(ids)} devices for container {container.name} of the pod of this name, "
-                f"its checkpoint records {len(on_record)} different ones for this UID"
+                f"the kubelet lists {len(ids)} devices for container {container.name} of the pod with this name, "
+                f"but its checkpoint records a different set of {len(on_record)} for this UID"
             )
     return ""

@@ -176,9 +176,9 @@ def _load(path: Path) -> tuple[dict[str, _Pod], str]:
             before = msgspec.json.decode(text, type=_DocumentOne)
             return {uid: _Pod(annotations) for uid, annotations in before.pods.items()}, ""
         if version != _VERSION:
-            return {}, f"{path.name} has version {version}; expected {_VERSION}; it starts empty"
+            return {}, f"{path.name} has version {version}; expected {_VERSION}; starting with an empty journal"
         return msgspec.json.decode(text, type=_Document).pods, ""
     except FileNotFoundError:
         return {}, ""
     except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return {}, f"{path.name} cannot be read: {error}; it starts empty"
+        return {}, f"{path.name} cannot be read: {error}; starting with an empty journal"

@@ -12,7 +12,7 @@ def recorded_answer(entry: CheckpointEntry) -> RecordedAnswer:
     try:
         wire = deviceplugin_pb2.ContainerAllocateResponse.FromString(entry.answer())
     except DecodeError as error:
-        message = f"kubelet checkpoint: the answer of container {entry.container} cannot be read: {error}"
+        message = f"kubelet checkpoint: cannot read the response recorded for container {entry.container}: {error}"
         raise CheckpointError(message) from error
     return RecordedAnswer(dict(wire.envs), frozenset(device.name for device in wire.cdi_devices))
 

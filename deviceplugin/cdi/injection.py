@@ -37,7 +37,7 @@ class ToolkitThread:
     async def call(self, function: Callable[[], T], *, timeout_s: float) -> T:
         """Return the function's result or raise its exception. Raises ToolkitSilent."""
         if self._last is not None and not self._last.done():
-            raise ToolkitSilent("an earlier call still hangs")
+            raise ToolkitSilent("an earlier call has not returned yet")
         # Before the wait: a caller that is cancelled during it leaves the thread running.
         answer = daemon_thread.call(function, "toolkit")
         self._last = answer
@@ -184,8 +184,10 @@ class InjectionMode:
     def _choose(self, mode: Mode) -> None:
         before, self.chosen = self.chosen or self._last, mode
         if before and before != mode:
-            note = f"new containers get their cards through {_THROUGH[mode]}, until now through {_THROUGH[before]}; "
-            self._listeners.switched(f"{note}containers that have cards keep them")
+            note = (
+                f"new containers now get their cards through {_THROUGH[mode]}, no longer through {_THROUGH[before]}; "
+            )
+            self._listeners.switched(f"{note}containers that already have cards keep them")
         if self._edits.known:
             self._report()
         self._listeners.changed()
@@ -197,8 +199,8 @@ class InjectionMode:
         elif coverage.some:
             self._show("", coverage.uncovered)
         elif self._configured == "auto" and self.nvidia_runtime and self._edits.known:
-            hint = "mode: environment has the NVIDIA runtime bring cards in"
-            self._show(f"waiting for CDI specs, which this node had: {coverage.lacking}; or {hint}", {})
+            hint = "to use the NVIDIA runtime instead, set mode: environment"
+            self._show(f"waiting for the CDI specs that this node had before: {coverage.lacking}; {hint}", {})
         else:
             self._show(coverage.lacking, {})
 

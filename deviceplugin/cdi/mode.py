@@ -79,8 +79,10 @@ def mode_of(configured: ConfiguredMode, support: InjectionSupport) -> Mode:
         return "environment"
     if readable and support.some:
         return "cdi"
-    missing = support.lacking if readable else f"{support.runtime_version} does not read CDI specs (see mode: cdi)"
-    message = f"no way to bring cards into containers: {missing}; and the NVIDIA runtime does not run this pod"
+    missing = (
+        support.lacking if readable else f"{support.runtime_version} does not read CDI specs by default (see mode: cdi)"
+    )
+    message = f"no injection mode is available: {missing}; and the NVIDIA runtime does not run this pod"
     raise NoInjectionMode(message)
 
 
@@ -101,9 +103,7 @@ def _of_before(support: InjectionSupport) -> Mode:
     """Return the previous mode, which was chosen when the version was known."""
     if support.last is not None:
         return support.last
-    message = (
-        f"the node does not name the version of its container runtime yet ({support.runtime_version or 'nothing'})"
-    )
+    message = f"the node does not report a container runtime version yet ({support.runtime_version or 'empty'})"
     raise NoInjectionMode(f"{message}: is the runtime running?")
 
 

@@ -52,7 +52,7 @@ class NvidiaEdits:
         self._tried_s = float("-inf")
         self._not_generated = self._looked_in = ""
         self._reading = threading.Lock()
-        self.coverage = Coverage("the driver has not named its cards yet", some=False)
+        self.coverage = Coverage("the driver has not reported its cards yet", some=False)
         self.problems: tuple[str, ...] = ()
 
     @property
@@ -79,7 +79,7 @@ class NvidiaEdits:
         by_uuid = {card.uuid: card for card in found.cards}
         unknown = [uuid for uuid in uuids if uuid not in by_uuid]
         if unknown:
-            raise CdiError(f"the driver has no card {', '.join(unknown)}")
+            raise CdiError(f"the driver does not list card {', '.join(unknown)}")
         wanted, specs = [by_uuid[uuid] for uuid in uuids], self._specs().specs
         return nvidia_spec.real_cards(wanted, specs, driver=found.driver, lacks=self._nodes.lacks)
 
@@ -98,7 +98,7 @@ class NvidiaEdits:
         """Return the reason for the first card and any other known problem; "" if none."""
         if not reasons:
             return ""
-        others = f"nor can {len(reasons) - 1} more" if len(reasons) > 1 else ""
+        others = f"{len(reasons) - 1} more cannot be injected either" if len(reasons) > 1 else ""
         also = (others, self._looked_in, *self.problems[:_MOST_PROBLEMS], self._not_generated)
         return "; ".join(filter(None, (reasons[0], *also)))
 
@@ -148,7 +148,9 @@ class SimulatedEdits:
             raise CdiError(f"there is no simulated card {uuid}")
         # A UUID of a cluster file is arbitrary text.
         if "/" in uuid or "\0" in uuid or uuid.startswith("."):
-            raise CdiError(f"simulated card {uuid!r} cannot be a file: expected a UUID with no slash, and no dot first")
+            raise CdiError(
+                f"simulated card {uuid!r}: its UUID cannot be a file name; expected no slash, no leading dot"
+            )
         path = self._directory / uuid
         about = {"uuid": card.uuid, "index": card.index, "model": card.model, "memoryMiB": card.memory_mib}
         text = msgspec.json.encode(about) + b"\n"

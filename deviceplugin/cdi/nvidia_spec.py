@@ -140,11 +140,11 @@ def _of_card(card: DriverCard, specs: Sequence[NvidiaSpec], host: _Host) -> list
             if isinstance(parts, list) and not (reason := _without_cuda(spec.source, combined(parts), host)):
                 return parts
             reasons.append(parts if isinstance(parts, str) else reason)
-    raise CdiError(f"card {card.uuid} cannot be brought into a container: {_told(reasons)}; run {GENERATE}")
+    raise CdiError(f"card {card.uuid} cannot be injected into containers: {_told(reasons)}; run {GENERATE}")
 
 
 def _told(reasons: Collection[str]) -> str:
-    told = list(dict.fromkeys(filter(None, reasons))) or [f"no CDI spec of kind {KINDS[0]} is there"]
+    told = list(dict.fromkeys(filter(None, reasons))) or [f"there is no CDI spec of kind {KINDS[0]}"]
     more = [f"and {len(told) - _MOST_REASONS} more"] if len(told) > _MOST_REASONS else []
     return "; ".join(told[:_MOST_REASONS] + more)
 
@@ -156,13 +156,13 @@ def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
     """
     named = [device for device in spec.devices if device.name == card.uuid]
     if named and _minors(spec.edits) - {card.minor}:
-        return f"{spec.source} brings every container another card too"
+        return f"{spec.source} also injects another card into every container"
     for device in named:
         if card.minor is not None and device.minors == {card.minor}:
             return [spec.edits, device.edits]
     if named:
         now = "without a device node" if card.minor is None else f"/dev/nvidia{card.minor}"
-        return f"{spec.source} is out of date: the card is {now} now"
+        return f"{spec.source} is out of date: the card is now {now}"
     return ""
 
 
@@ -171,12 +171,12 @@ def _unnamed(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
     if any(device.name == card.uuid for device in spec.devices):
         return ""
     if _minors(spec.edits):
-        return f"{spec.source} brings every container a card that it does not name"
+        return f"{spec.source} injects a card that it does not name into every container"
     nodes = [(device, node) for device in spec.devices for node in _listed(device.edits, _NODES)]
     own = [(device, node) for device, node in nodes if card.minor is not None and _minor(node) == card.minor]
     if not own:
         expected = "/dev/nvidia<n>" if card.minor is None else f"/dev/nvidia{card.minor}"
-        return f"{spec.source} has no device node for it; expected {expected}"
+        return f"{spec.source} has no device node for the card; expected {expected}"
     taken = [*((device, node) for device, node in nodes if node.get("path") in _CONTROL_NODES), own[0]]
     # Without these groups, programs of non-root users may be unable to open restricted nodes.
     groups = [group for device, _ in taken for group in device.edits.lists.get(_GROUPS, ())]
@@ -188,17 +188,17 @@ def _without_cuda(source: str, edits: Edits, host: _Host) -> str:
     matches = [_LIBRARY.fullmatch(str(mount.get("containerPath", ""))) for mount in _listed(edits, _MOUNTS)]
     versions = {match.group(1) or "" for match in matches if match}
     if not versions:
-        return f"{source} brings in no libcuda.so: was the driver installed when it was written?"
+        return f"{source} does not inject libcuda.so: was the driver installed when the spec was written?"
     told = {version for version in versions if _DRIVER_VERSION.fullmatch(version)}
     if _DRIVER_VERSION.fullmatch(host.driver) and told and host.driver not in told:
-        return f"{source} is of driver {', '.join(sorted(told))}, the driver is {host.driver} now"
+        return f"{source} was written for driver {', '.join(sorted(told))}; the driver is now {host.driver}"
     nodes = {str(node.get("path", "")): node for node in _listed(edits, _NODES)}
     if gone := [path for path in map(_on_host, nodes.values()) if host.lacks(path)]:
         return f"{source} names {', '.join(gone)}, which the node does not have"
     missing = [path for path in _NEEDED_NODES if path not in nodes]
     # A library without a driver version belongs to a board whose driver may have other nodes, such as Jetson.
     if told and missing:
-        return f"{source} brings in no {' and no '.join(missing)}: run nvidia-modprobe -u -c=0"
+        return f"{source} does not inject {' or '.join(missing)}: run nvidia-modprobe -u -c=0"
     return ""
 
 

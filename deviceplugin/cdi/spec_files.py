@@ -77,7 +77,7 @@ class SpecFiles:
 
     def _path(self, device: str) -> Path:
         if not _DEVICE_NAME.fullmatch(device):
-            raise ValueError(f"{device[:64]!r} is not a device name of ours; expected 16 hexadecimal digits")
+            raise ValueError(f"{device[:64]!r} is not a device name of the plugin; expected 16 hexadecimal digits")
         return self._directory / f"gpushare-{device}.json"
 
 
@@ -108,10 +108,12 @@ class NvidiaSpecTree:
             try:
                 paths = _spec_paths(directory)
             except OSError as error:
-                problems.append(f"{directory}: cannot be read: {error.strerror}")
+                problems.append(f"{directory} cannot be read: {error.strerror}")
                 continue
             if len(paths) > _MOST_FILES:
-                problems.append(f"{directory}: has {len(paths)} CDI specs; the first {_MOST_FILES} by name are read")
+                problems.append(
+                    f"{directory} has {len(paths)} CDI specs; only the first {_MOST_FILES} by name are read"
+                )
             for path in paths[:_MOST_FILES]:
                 stamp = _stamp(path)
                 before = known.get(path)
@@ -164,7 +166,7 @@ def _read(path: Path) -> NvidiaSpec | str | None:
     try:
         size = path.stat().st_size
         if size > _LARGEST:
-            return f"{path}: has {size} bytes; expected at most {_LARGEST}"
+            return f"{path} has {size} bytes; expected at most {_LARGEST}"
         text = path.read_bytes()
         return nvidia_spec(str(path), text.decode()) if MARK in text else None
     except UnicodeError as error:

@@ -51,10 +51,10 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 _OVERLAY: Final = "kubectl apply -k deploy/optional/nvidia-runtime-class"
-_LEAVE: Final = "Until then do not delete the plugin's pod: the NVIDIA runtime may refuse a container with a lost card"
+_LEAVE: Final = "Until then, do not delete the plugin's pod: the NVIDIA runtime may not start it while a card is lost"
 _RESET: Final = "gpushare-device-plugin release CARD, then nvidia-smi --gpu-reset -i INDEX on the node"
 _CLEAR: Final = "kubectl annotate node NODE gpushare/clear-health=UUID"
-_DENIED: Final = "the card is shared all the same; if it is new or was reset: dmesg | grep NVRM on the node"
+_DENIED: Final = "the card is still shared; if it is new or was reset, run dmesg | grep NVRM on the node"
 _REPLACED: Final = "the driver was replaced"
 _LONGEST_VERSION: Final = 64
 # Still in use: a split card, and a card that the plugin is about to try.
@@ -63,24 +63,24 @@ _WELL: Final = frozenset({MIG, UNTRIED})
 _REMEDIES: Final = (
     (
         re.compile(r"xid-(119|120)"),
-        f"GSP time-out: {_RESET}; if it comes back, NVreg_EnableGpuFirmware=0 or a newer driver",
+        f"GSP timeout: {_RESET}; if it recurs, set NVreg_EnableGpuFirmware=0 or install a newer driver",
     ),
     (
         re.compile(r"lost|xid-79"),
-        f"fallen off the bus: reboot the machine; if it comes back, power, seating, hardware. {_LEAVE}",
+        f"fallen off the bus: reboot the machine; if it recurs, check power, seating and hardware. {_LEAVE}",
     ),
-    (re.compile(NO_INJECTION), f"no CDI spec brings it into containers, see libcuda: {GENERATE} on the node"),
+    (re.compile(NO_INJECTION), f"no CDI spec injects it into containers (see libcuda): on the node, run {GENERATE}"),
     (re.compile(r"(cuda|fabric)-.*"), "see cuda"),
-    (re.compile(r"silent"), "the driver does not answer for it: dmesg | grep NVRM on the node"),
-    (re.compile(r"failing"), "the driver answers with errors for it: dmesg | grep NVRM on the node"),
-    (re.compile(r"xid-\d+|ecc|row-remap|recovery-.*"), f"{_RESET}; where the card is well, {_CLEAR}"),
+    (re.compile(r"silent"), "the driver does not answer for this card: run dmesg | grep NVRM on the node"),
+    (re.compile(r"failing"), "the driver returns errors for this card: run dmesg | grep NVRM on the node"),
+    (re.compile(r"xid-\d+|ecc|row-remap|recovery-.*"), f"{_RESET}; if the card is healthy, {_CLEAR}"),
 )
 _DRIFT: Final = {
-    "without-devices": "admitted before the plugin was registered, as after a reboot: delete the pod, or "
-    "evictUnregistered: true",
-    "on-another-card": "delete the pod, or evictMismatched: true",
-    "unscheduled": "see pods, or evictUnscheduled: true",
-    "outside-use": "end the processes, or announceOutsideUse: true",
+    "without-devices": "admitted before the plugin was registered, for example after a reboot: delete the pod, or "
+    "set evictUnregistered: true",
+    "on-another-card": "delete the pod, or set evictMismatched: true",
+    "unscheduled": "see pods, or set evictUnscheduled: true",
+    "outside-use": "end the processes, or set announceOutsideUse: true",
 }
 
 
@@ -99,18 +99,20 @@ def _driver(facts: Facts) -> Finding:
         return Finding("driver", verdict, found, remedy)
 
     if facts.driver_problem and _REPLACED in facts.driver_problem:
-        return finding(FAILED, facts.driver_problem, "delete the plugin's pod: it makes a new one with the new library")
+        return finding(FAILED, facts.driver_problem, "delete the plugin's pod: its replacement uses the new library")
     if facts.driver_problem:
-        remedy = "nvidia-smi on the node has to list the cards; then the plugin's pod needs the NVIDIA runtime"
-        return finding(FAILED, facts.driver_problem, f"{remedy}: {_OVERLAY} where it is not the default")
+        remedy = (
+            "make sure that nvidia-smi on the node lists the cards; then run the plugin's pod with the NVIDIA runtime"
+        )
+        return finding(FAILED, facts.driver_problem, f"{remedy}: {_OVERLAY} if it is not the default")
     if not facts.cards:
         return finding(
-            FAILED, f"driver {facts.driver} names no card", "nvidia-smi -L on the node has to list the cards"
+            FAILED, f"driver {facts.driver} lists no cards", "make sure that nvidia-smi -L on the node lists the cards"
         )
     told = facts.status.driver if facts.status else ""
     if told and told != facts.driver:
-        remedy = "delete the plugin's pod: it makes a new one with the new library"
-        return finding(FAILED, f"the plugin runs with driver {told}, the node has {facts.driver}", remedy)
+        remedy = "delete the plugin's pod: its replacement uses the new library"
+        return finding(FAILED, f"the plugin runs with driver {told}, but the node has {facts.driver}", remedy)
     return finding(OK, f"{facts.driver}, {count(len(facts.cards), 'card')}")
 
 
@@ -119,8 +121,8 @@ def _runtime(facts: Facts) -> Finding:
     if facts.simulated:
         return Finding("runtime", OK, "simulated cards need no NVIDIA runtime")
     if facts.nvidia_runtime:
-        return Finding("runtime", OK, f"the NVIDIA runtime runs the plugin{f' by runtimeClassName {by}' if by else ''}")
-    remedy = "" if facts.driver else f"install the NVIDIA container toolkit; {_OVERLAY} where it is not the default"
+        return Finding("runtime", OK, f"the NVIDIA runtime runs the plugin{f' (runtimeClassName {by})' if by else ''}")
+    remedy = "" if facts.driver else f"install the NVIDIA container toolkit; {_OVERLAY} if it is not the default"
     return Finding("runtime", WARNING, "the NVIDIA runtime does not run the plugin", remedy)
 
 
@@ -141,34 +143,35 @@ def _libcuda(facts: Facts) -> Finding:
     try:
         mode = mode_of(facts.mode, support)
     except NoInjectionMode as error:
-        return finding(FAILED, str(error), f"{GENERATE} on the node, or {_OVERLAY}")
+        return finding(FAILED, str(error), f"on the node, run {GENERATE}; or run {_OVERLAY}")
     if mode == "cdi" and facts.lacking and not facts.simulated:
-        return finding(WARNING if facts.some else FAILED, facts.lacking, f"{GENERATE} on the node")
+        return finding(WARNING if facts.some else FAILED, facts.lacking, f"on the node, run {GENERATE}")
     chosen = facts.status.mode if facts.status else mode
     if chosen not in {mode, facts.mode}:
         return finding(
             WARNING,
-            f"the plugin runs in mode {chosen}, now {mode} would be chosen",
-            "delete its pod, or wait until no pod has cards",
+            f"the plugin runs in mode {chosen}; it would now choose {mode}",
+            "delete its pod, or wait until no pod holds cards",
         )
     problems = "; ".join(facts.spec_problems[:MOST_NAMED])
     if problems:
-        return finding(WARNING, f"mode {mode}; CDI specs that cannot be read: {problems}", "repair or remove them")
+        return finding(WARNING, f"mode {mode}; unreadable CDI specs: {problems}", "fix or remove them")
     return finding(OK, f"mode {mode}")
 
 
 def _kubelet(facts: Facts) -> Finding:
     if facts.missing:
-        found = "; ".join(f"{path}: not there ({what})" for path, what in facts.missing.items())
-        remedy = "is the kubelet running? Another root directory: kubelet.devicePluginDir, kubelet.podResourcesSocket"
-        return Finding("kubelet", FAILED, found, f"{remedy}, and the mounts of the DaemonSet")
+        found = "; ".join(f"{path} does not exist ({what})" for path, what in facts.missing.items())
+        remedy = "is the kubelet running? If its root directory differs, set kubelet.devicePluginDir"
+        remedy = f"{remedy}, kubelet.podResourcesSocket and the mounts of the DaemonSet"
+        return Finding("kubelet", FAILED, found, remedy)
     if facts.checkpoint_problem:
         return Finding("kubelet", FAILED, facts.checkpoint_problem, "restart the kubelet: it writes a new one")
     version = facts.node.kubelet_version[:_LONGEST_VERSION]
     for feature in versions.off(version, versions.OF_THE_KUBELET):
         found = f"{version}: {feature.name} is off by default before {feature.since}"
         return Finding("kubelet", WARNING, found, feature.without)
-    return Finding("kubelet", OK, f"{version}, its sockets are there" if version else "its sockets are there")
+    return Finding("kubelet", OK, f"{version}, its sockets exist" if version else "its sockets exist")
 
 
 def _plugin(facts: Facts) -> Finding:
@@ -180,7 +183,7 @@ def _plugin(facts: Facts) -> Finding:
         return Finding("plugin", FAILED, facts.status_problem, remedy)
     if not facts.status.registered:
         found = "; ".join(facts.status.problems) or "not registered with the kubelet"
-        return Finding("plugin", FAILED, found, "the checks above, and the kubelet's log")
+        return Finding("plugin", FAILED, found, "see the checks above and the kubelet's log")
     if facts.status.problems:
         return Finding(
             "plugin", WARNING, "; ".join(facts.status.problems[:MOST_NAMED]), "docs/node-reference.md, Messages"
@@ -191,16 +194,19 @@ def _plugin(facts: Facts) -> Finding:
 def _node(facts: Facts) -> Finding:
     node, (key, value) = facts.node, names.NODE_LABEL
     if node.problem:
-        return Finding("node", UNKNOWN, node.problem, "the rights of deploy/manifests/device-plugin-rbac.yaml")
+        return Finding("node", UNKNOWN, node.problem, "grant the rights in deploy/manifests/device-plugin-rbac.yaml")
     if node.labels.get(key) != value and not facts.simulated:
         remedy = typed("kubectl", "label", "node", facts.node_name, f"{key}={value}")
-        return Finding("node", WARNING, f"it has no label {key}={value}: the DaemonSet does not run here", remedy)
+        return Finding("node", WARNING, f"the node has no label {key}={value}: the DaemonSet does not run here", remedy)
     if not node.announced:
-        remedy = "the plugin's log: announce.failed says who refuses it"
-        return Finding("node", FAILED, f"it has no annotation {names.INVENTORY}: the scheduler leaves it out", remedy)
+        remedy = "see announce.failed in the plugin's log"
+        return Finding(
+            "node", FAILED, f"the node has no annotation {names.INVENTORY}: the scheduler ignores it", remedy
+        )
     if not node.allocatable:
-        found = f"{names.GPU_MEM}: capacity {node.capacity}, allocatable 0: no pod is bound here"
-        return Finding("node", FAILED, found, "see plugin and cards: it is not registered, or every card is out of use")
+        found = f"{names.GPU_MEM}: capacity {node.capacity}, allocatable 0: no pods are placed here"
+        remedy = "see plugin and cards: the plugin is not registered, or every card is out of use"
+        return Finding("node", FAILED, found, remedy)
     return Finding("node", OK, f"{names.GPU_MEM}: {node.allocatable} of {node.capacity} allocatable")
 
 
@@ -209,15 +215,17 @@ def _pods(facts: Facts) -> Finding:
         return Finding("pods", UNKNOWN, facts.node.problem)
     strangers = [f"{pod.name} (schedulerName {pod.scheduler})" for pod in facts.node.pods if not pod.scheduled]
     if strangers:
-        found = f"bypassed the scheduler and count against every card: {some(strangers)}"
+        found = f"pods bypassed the scheduler and count against every card: {some(strangers)}"
         remedy = f"create them again with schedulerName: {names.SCHEDULER_NAME} and without nodeName; "
-        return Finding("pods", FAILED, found, f"{remedy}deploy/manifests/scheduler-name-policy.yaml refuses such pods")
+        return Finding("pods", FAILED, found, f"{remedy}deploy/manifests/scheduler-name-policy.yaml rejects such pods")
     own = facts.status.runtime_class if facts.status else ""
     bare = [pod.name for pod in facts.node.pods if pod.runtime_class != own]
     if own and facts.status is not None and facts.status.mode == "environment" and bare:
-        return Finding("pods", FAILED, f"without runtimeClassName {own}: {some(bare)}", f"add runtimeClassName: {own}")
-    found = f"{count(len(facts.node.pods), 'pod')} with {names.GPU_MEM}, each with its card chosen"
-    return Finding("pods", OK, found if facts.node.pods else f"none requests {names.GPU_MEM}")
+        return Finding(
+            "pods", FAILED, f"pods without runtimeClassName {own}: {some(bare)}", f"add runtimeClassName: {own}"
+        )
+    found = f"{count(len(facts.node.pods), 'pod')} with {names.GPU_MEM}, each has its card"
+    return Finding("pods", OK, found if facts.node.pods else f"no pod requests {names.GPU_MEM}")
 
 
 def _cards(facts: Facts) -> Finding:
@@ -226,13 +234,15 @@ def _cards(facts: Facts) -> Finding:
     bad = [card for card in facts.status.cards if card.health in {"unhealthy", "suspect"} and card.reason not in _WELL]
     untried = [f"card {card.index} ({card.uuid})" for card in facts.status.cards if card.reason == UNTRIED]
     if not bad and untried:
-        return Finding("cards", WARNING, f"the plugin tries CUDA on {some(untried)}", "run doctor again in a minute")
+        return Finding(
+            "cards", WARNING, f"the plugin is still testing CUDA on {some(untried)}", "run doctor again in a minute"
+        )
     if not bad and (absent := _absent(facts)):
         return Finding("cards", WARNING, f"the driver does not report {some(absent)}", _DENIED)
     if not bad:
         split = some([f"card {card.index} ({card.uuid})" for card in facts.status.cards if card.reason == MIG])
         found = f"{count(len(facts.status.cards), 'card')}, none out of use"
-        return Finding("cards", OK, f"{found}; in MIG mode, and not shared: {split}" if split else found)
+        return Finding("cards", OK, f"{found}; in MIG mode and not shared: {split}" if split else found)
     reasons = dict.fromkeys(card.reason for card in bad)
     remedies = dict.fromkeys(_remedy(reason) for reason in reasons)
     found = some([f"card {card.index} ({card.uuid}) is {card.health}: {card.reason}" for card in bad])

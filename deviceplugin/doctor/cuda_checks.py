@@ -7,11 +7,11 @@ from deviceplugin.driver.cards import DriverCard
 from deviceplugin.driver.cuda import FABRIC, NO_MEMORY, CudaAnswer, cause_of
 
 _NO_LIBRARY: Final = (
-    "with the NVIDIA runtime: NVIDIA_DRIVER_CAPABILITIES=compute,utility of the plugin's container; otherwise run "
+    "with the NVIDIA runtime, set NVIDIA_DRIVER_CAPABILITIES=compute,utility in the plugin's container; otherwise run "
     "cuInit in a pod (docs/first-gpu-node.md)"
 )
 _MORE_MEMORY: Final = "raise devicePlugin.resources.limits.memory"
-_PERSISTENCE: Final = "on the node: systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1"
+_PERSISTENCE: Final = "on the node, run systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1"
 
 
 def cuda(facts: Facts) -> Finding:
@@ -26,22 +26,24 @@ def cuda(facts: Facts) -> Finding:
         return Finding("cuda", FAILED, found, "; ".join(dict.fromkeys(remedies)))
     if lacking := next((answer.lacking for answer in facts.cuda.values() if answer.lacking), ""):
         remedy = _MORE_MEMORY if lacking.startswith(NO_MEMORY) else _NO_LIBRARY
-        return Finding("cuda", UNKNOWN, f"cuInit cannot be tried here: {lacking}", remedy)
+        return Finding("cuda", UNKNOWN, f"cuInit cannot be tested here: {lacking}", remedy)
     untried = [_of(card) for card in facts.cards if card.uuid not in facts.cuda and not card.mig]
     if untried:
-        return Finding("cuda", UNKNOWN, f"cuInit was not tried on {some(untried)}", "")
-    return Finding("cuda", OK, f"cuInit answers 0 on {count(len(facts.cuda), 'card')}")
+        return Finding("cuda", UNKNOWN, f"cuInit was not tested on {some(untried)}", "")
+    return Finding("cuda", OK, f"cuInit returned 0 on {count(len(facts.cuda), 'card')}")
 
 
 def persistence(facts: Facts) -> Finding:
     """Check persistence mode: without it, the driver spends seconds initializing a card for each first program."""
     if facts.simulated:
-        return Finding("persistence", OK, "simulated cards need none")
+        return Finding("persistence", OK, "simulated cards need no persistence mode")
     if not facts.readings:
         return Finding("persistence", UNKNOWN, "no card answers")
     off = [_of(card) for card in facts.cards if _forgets(facts, card)]
     if off:
-        return Finding("persistence", WARNING, f"off on {some(off)}: each start may take seconds a card", _PERSISTENCE)
+        return Finding(
+            "persistence", WARNING, f"off on {some(off)}: starting a program may take seconds per card", _PERSISTENCE
+        )
     return Finding("persistence", OK, "on")
 
 
@@ -52,7 +54,7 @@ def _forgets(facts: Facts, card: DriverCard) -> bool:
 
 def _reason(facts: Facts, card: DriverCard) -> str:
     """Return why CUDA does not start on the card, in one word; "" if it does or this is unknown."""
-    answer, reading = facts.cuda.get(card.uuid, CudaAnswer(lacking="not tried")), facts.readings.get(card.uuid)
+    answer, reading = facts.cuda.get(card.uuid, CudaAnswer(lacking="not tested")), facts.readings.get(card.uuid)
     if answer.lacking and reading is not None and reading.fabric:
         return f"{FABRIC}{reading.fabric}"
     return answer.reason
@@ -64,7 +66,7 @@ def _said(answer: CudaAnswer | None, reason: str) -> str:
     if answer is None or answer.code is None:
         return answer.detail if answer else reason
     cause = cause_of(reason)
-    return f"cuInit answered {answer.code}{f': {cause.what}' if cause else ''}"
+    return f"cuInit returned {answer.code}{f': {cause.what}' if cause else ''}"
 
 
 def _of(card: DriverCard) -> str:

@@ -139,7 +139,7 @@ def _specs(c: DevicePluginConfiguration, found: DriverCards) -> tuple[Coverage, 
 def _missing(c: DevicePluginConfiguration) -> dict[str, str]:
     wanted = {
         str(Path(c.kubelet.device_plugin_dir) / _KUBELET_SOCKET): "the kubelet registers device plugins there",
-        c.kubelet.pod_resources_socket: "it tells which pods the kubelet has admitted",
+        c.kubelet.pod_resources_socket: "it lists the pods that the kubelet has admitted",
     }
     return {path: what for path, what in wanted.items() if not Path(path).exists()}
 

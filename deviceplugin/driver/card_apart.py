@@ -58,7 +58,7 @@ class CardApart:
             self.opened = await self.processes.opened(spare=1)
         if self.left:
             await self._end()
-            raise NoAnswer("the card is asked no more")
+            raise NoAnswer("the card is no longer queried")
         return self.opened
 
     async def _failed(self, error: SourceFailed) -> None:

@@ -52,26 +52,26 @@ class Cause:
     remedy: str
 
 
-_DELETE: Final = "delete the plugin's pod, so that its container is made again"
-_LOG: Final = "on the node: dmesg | grep -e NVRM -e nvidia-uvm"
+_DELETE: Final = "delete the plugin's pod to recreate its container"
+_LOG: Final = "on the node, run dmesg | grep -e NVRM -e nvidia-uvm"
 _CAUSES: Final = {
     100: Cause(
-        "CUDA finds no card: /dev/nvidiactl or the card's device node is missing, or may not be opened",
-        f"on the node: ls -l /dev/nvidia*, and nvidia-smi, which makes missing ones; then {_DELETE}",
+        "CUDA finds no card: /dev/nvidiactl or the card's device node is missing or cannot be opened",
+        f"on the node, run ls -l /dev/nvidia*, then nvidia-smi, which creates missing ones; then {_DELETE}",
     ),
-    101: Cause("CUDA shows another card under this UUID", f"nvidia-smi -L on the node; then {_DELETE}"),
-    304: Cause("the kernel denied CUDA a call", f"seccomp, SELinux, device cgroup; {_LOG}"),
+    101: Cause("CUDA finds another card under this UUID", f"on the node, run nvidia-smi -L; then {_DELETE}"),
+    304: Cause("the kernel denied a call by CUDA", f"check seccomp, SELinux and the device cgroup; {_LOG}"),
     802: Cause(
-        "the NVSwitch fabric is not ready: the fabric manager does not run, or is of another version than the driver",
-        "on the node: systemctl status nvidia-fabricmanager, then systemctl restart nvidia-fabricmanager",
+        "the NVSwitch fabric is not ready: the fabric manager is not running, or its version is not the driver's",
+        "on the node, run systemctl status nvidia-fabricmanager, then systemctl restart nvidia-fabricmanager",
     ),
     803: Cause(
-        "libcuda and the kernel module are of different versions",
+        "libcuda and the kernel module have different versions",
         f"reload the modules or reboot the node; then {_DELETE}",
     ),
     999: Cause(
-        "/dev/nvidia-uvm is missing, or has the major number of an earlier boot",
-        f"on the node: nvidia-modprobe -u -c=0, then generate its CDI specs again, and {_DELETE}",
+        "/dev/nvidia-uvm is missing or has the major number of an earlier boot",
+        f"on the node, run nvidia-modprobe -u -c=0 and regenerate the CDI specs; then {_DELETE}",
     ),
 }
 
@@ -84,11 +84,11 @@ def cause_of(reason: str) -> Cause | None:
         return None
     number = reason.removeprefix(_REASON)
     if number == "untried":
-        return Cause("CUDA is being tried on it", "")
+        return Cause("CUDA is still being tested on it", "")
     if number == "silent":
-        return Cause("cuInit did not come back, or its process died", f"card.cuda in the plugin's log; {_LOG}")
+        return Cause("cuInit did not return, or its process died", f"see card.cuda in the plugin's log; {_LOG}")
     known = _CAUSES.get(int(number)) if number.isdecimal() else None
-    return known or Cause(f"cuInit answered {number[:16]}", _LOG)
+    return known or Cause(f"cuInit returned {number[:16]}", _LOG)
 
 
 def sentence(reason: str) -> str:

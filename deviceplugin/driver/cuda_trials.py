@@ -42,7 +42,7 @@ class CudaTrials:
         async with self._turns:
             held = self._held.get(uuid)
             if held is not None and held.alive:
-                return CudaAnswer(detail=f"process {held.pid} hangs in the kernel and cannot be ended")
+                return CudaAnswer(detail=f"process {held.pid} hangs in the kernel and cannot be killed")
             try:
                 found = await self._tried(uuid, stops)
             finally:
@@ -58,7 +58,7 @@ class CudaTrials:
     def problem(self) -> str:
         """Return a message about processes that the kernel does not end; "" if there are none."""
         pids = ", ".join(str(worker.pid) for worker in self._held.values() if worker.alive)
-        return f"processes that try CUDA hang in the kernel and cannot be ended: PID {pids}" if pids else ""
+        return f"processes that test CUDA hang in the kernel and cannot be killed: PID {pids}" if pids else ""
 
     async def _tried(self, uuid: str, stops: int) -> CudaAnswer:
         try:
@@ -68,7 +68,7 @@ class CudaTrials:
             async with asyncio.timeout(self._within_s):
                 return await worker.ask(calls.start_cuda(uuid))
         except TimeoutError:
-            return CudaAnswer(detail=f"cuInit did not come back within {self._within_s:g} s")
+            return CudaAnswer(detail=f"cuInit did not return within {self._within_s:g} s")
         except NoAnswer:
             raise
         except WorkerDied as error:
@@ -78,7 +78,7 @@ class CudaTrials:
 
     def _check_stop(self, stops: int) -> None:
         if stops != self._stops:
-            raise NoAnswer("the trial of CUDA was stopped")
+            raise NoAnswer("the CUDA test was stopped")
 
     async def _end(self, uuid: str) -> None:
         worker = self._trying.pop(uuid, None)

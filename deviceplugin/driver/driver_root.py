@@ -23,5 +23,5 @@ def load(root: Path, library: str) -> None:
     """Load a driver library into this process. Raises OSError, with the loader's message if the file exists."""
     found = next((path for name in DIRECTORIES if (path := root / name / library).exists()), None)
     if found is None:
-        raise FileNotFoundError(f"no {library} below driverRoot {root}: looked in {', '.join(DIRECTORIES)}")
+        raise FileNotFoundError(f"no {library} under driverRoot {root}: looked in {', '.join(DIRECTORIES)}")
     ctypes.CDLL(str(found))

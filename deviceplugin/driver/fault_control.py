@@ -89,8 +89,8 @@ def _fault(line: _Line) -> Fault:
     said: list[Fault] = [*_of_a_card(line, card), *_of_the_driver(line)]
     if len(said) != 1 or (line.pid is None) != (line.used_mib is None):
         raise FaultError(
-            "expected one of xid, lost, back, reset, hang, pid with usedMiB, reading; "
-            "or slowS, hang and fail, or die, for the driver"
+            "for a card, expected one of xid, lost, back, reset, hang, reading, or pid with usedMiB; "
+            "for the driver, slowS, hang and fail, or die"
         )
     of_the_driver = isinstance(said[0], DriverFault | DieFault)
     if of_the_driver and line.card is not None:

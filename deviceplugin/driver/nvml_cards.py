@@ -68,7 +68,7 @@ def answer(function: Callable[..., T], *arguments: object) -> T | None:
 def message_of(error: Exception) -> str:
     """Return a readable NVML error, with advice if available."""
     advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "")
-    return f"NVML answered {str(error) or type(error).__name__!r}{advice}"
+    return f"NVML returned {str(error) or type(error).__name__!r}{advice}"
 
 
 def text(value: str | bytes) -> str:

@@ -66,7 +66,7 @@ class OpenedDriver:
         if card.uuid not in self.knows:
             found = await self.described(card.pci or card.uuid, who, within_s)
             if found.uuid != card.uuid:
-                raise CardFailed(f"card {card.uuid}: card {found.uuid} is in its place", lost=True)
+                raise CardFailed(f"card {card.uuid}: card {found.uuid} is now at its PCI address", lost=True)
 
     def silent_s(self, uuid: str, now_s: float) -> float:
         """Return for how many seconds the card has owed an answer."""
@@ -82,7 +82,7 @@ class OpenedDriver:
     async def _ask(self, who: str, call: Call[T], within_s: float) -> T:
         """Call once. Raises NoAnswer after `within_s`, or if an earlier call with this subject still hangs."""
         if who in self.asked_s:
-            raise NoAnswer(f"{who}: the driver still hangs in an earlier call")
+            raise NoAnswer(f"{who}: the driver has not answered an earlier call yet")
         loop = asyncio.get_running_loop()
         self.asked_s[who] = loop.time()
         asking = asyncio.create_task(self.worker.ask(call))
@@ -177,7 +177,7 @@ class Processes:
     def problem(self) -> str:
         """Return a message about processes that the kernel does not end; "" if there are none."""
         pids = ", ".join(map(str, self.abandoned()))
-        return f"processes that ask the driver hang in the kernel and cannot be ended: PID {pids}" if pids else ""
+        return f"processes that query the driver hang in the kernel and cannot be killed: PID {pids}" if pids else ""
 
     async def close(self) -> None:
         """Kill all processes, and wait briefly for each."""

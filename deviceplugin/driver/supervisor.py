@@ -78,7 +78,7 @@ class SupervisedDriver:
         self._deaths: Counter[str] = Counter()
         self._opening = asyncio.Lock()
         self._next_s, self._pause_s = 0.0, 0.0
-        self._why = SourceFailed("the driver has not been asked yet")
+        self._why = SourceFailed("the driver has not been queried yet")
         self._xids: asyncio.Queue[Xid] = asyncio.Queue()
         self._listeners: set[asyncio.Task[None]] = set()
 
@@ -137,9 +137,9 @@ class SupervisedDriver:
     async def cuda(self, uuid: str) -> CudaAnswer:
         """Try CUDA on a card. Raises NoAnswer while a card is released: CUDA may open every card that it finds."""
         if self._released:
-            raise NoAnswer("CUDA is not tried while a card is released")
+            raise NoAnswer("CUDA is not tested while a card is released")
         if self._trials is None:
-            return CudaAnswer(lacking="these cards are not CUDA's")
+            return CudaAnswer(lacking="these cards do not run CUDA")
         return await self._trials.answer(uuid)
 
     async def release(self, uuids: frozenset[str]) -> None:
@@ -169,7 +169,7 @@ class SupervisedDriver:
         hidden = sorted(self._attached_last - self._attached_first - known)
         if not hidden or self._common is None:
             return ""
-        return f"a card was added that this container may not use ({', '.join(hidden)}): delete the plugin's pod"
+        return f"cards were added that this container cannot access ({', '.join(hidden)}): delete the plugin's pod"
 
     async def close(self) -> None:
         self._closed = True

@@ -117,7 +117,7 @@ class CardKeeper:
     def problems(self) -> tuple[str, ...]:
         shared_not = (
             f"card {uuid}: compute mode is {reading.compute_mode}, which keeps programs from sharing it; "
-            f"{typed('nvidia-smi', '-i', uuid, '-c', 'DEFAULT')}"
+            f"run {typed('nvidia-smi', '-i', uuid, '-c', 'DEFAULT')}"
             for uuid, reading in self.states.readings.items()
             if reading.compute_mode not in {"", self.shared_in}
         )
@@ -139,7 +139,7 @@ class CardKeeper:
     async def _step(self) -> None:
         now_s = self.wall_s()
         if over := [uuid for uuid, until_s in self.states.released().items() if until_s <= now_s]:
-            log.info("card.taken_back", uuids=over, reason="its time is over")
+            log.info("card.taken_back", uuids=over, reason="its release time has expired")
             await self.release(over, None)
         if not self._all_released():
             if self.driver.grown() or time.monotonic() >= self._cards_at_s + self.pace.cards_s:
@@ -238,6 +238,9 @@ class CardKeeper:
         left_s = self._shut_since_s + self.pace.end_s - now_s
         if left_s <= 0:
             raise NeedsNewContainer(
-                f"{self.problem}; that has lasted {self.pace.end_s:g} s: ending, so that the container is made again"
+                f"{self.problem}; this has lasted {self.pace.end_s:g} s: "
+                "exiting so that the kubelet recreates the container"
             )
-        return f"; in {left_s / 60:.0f} min this process ends, so that the container is made again"
+        return (
+            f"; if this lasts {left_s / 60:.0f} more min, the plugin exits so that the kubelet recreates the container"
+        )

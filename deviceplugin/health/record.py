@@ -14,7 +14,7 @@ from deviceplugin.health.rules import CardHealth, HealthState
 
 FILE: Final = "health.json"
 _VERSION: Final = 1
-_RECOVERING: Final = "the cards of inventory.json are recovering"
+_RECOVERING: Final = "the cards in inventory.json count as recovering"
 _UNKNOWN: Final = CardHealth(state=HealthState.RECOVERING, reason="record-unreadable")
 
 
@@ -78,7 +78,7 @@ class HealthFile:
         try:
             return msgspec.json.decode(record, type=CardHealth)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            self.problem = f"{FILE}: the record of card {uuid[:80]} cannot be read: {error}; it is recovering"
+            self.problem = f"{FILE}: the record of card {uuid[:80]} cannot be read: {error}; it counts as recovering"
             return _UNKNOWN
 
 
@@ -116,7 +116,7 @@ class LastKnownFile:
         except FileNotFoundError:
             return LastKnown()
         except (OSError, msgspec.DecodeError, UnicodeError, RecursionError, inventory.InventoryError) as error:
-            return LastKnown(problem=f"{INVENTORY_FILE} cannot be read: {error}; it starts empty")
+            return LastKnown(problem=f"{INVENTORY_FILE} cannot be read: {error}; starting with an empty inventory")
         return LastKnown(tuple(card_of(card) for card in known.cards), document.boot_id == self._boot_id)
 
     def save(self, text: str) -> None:

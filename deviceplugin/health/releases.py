@@ -53,7 +53,7 @@ class Releases:
         cards = self._named(order.cards)
         if order.done:
             await self.keeper.release([card.uuid for card in cards], None)
-            return "\n".join(f"{_name(card)} is taken back" for card in cards)
+            return "\n".join(f"{_name(card)} is reclaimed" for card in cards)
         held, said = await self._release(cards, order.for_s)
         if held:
             raise Refusal(held)
@@ -84,7 +84,7 @@ class Releases:
         allocated, until = self.allocated(), datetime.fromtimestamp(until_s, UTC)
         return held, "\n".join(
             f"{_name(card)} is released until {until:%H:%M:%S} UTC and takes no new pods"
-            + (f"; pods have {units} units of it and may keep it busy" if (units := allocated.get(card.uuid)) else "")
+            + (f"; pods hold {units} of its units and may keep it busy" if (units := allocated.get(card.uuid)) else "")
             for card in cards
         )
 
@@ -93,7 +93,7 @@ class Releases:
         unknown = [name for name in names if not named([name], listed)]
         if unknown or not names:
             there = ", ".join(f"{card.index} ({card.uuid})" for card in listed) or "none"
-            raise Refusal(f"there is no card {', '.join(unknown)}; expected all, or some of: {there}")
+            raise Refusal(f"there is no card {', '.join(unknown)}; expected all, or any of: {there}")
         return named(names, listed)
 
 

@@ -34,9 +34,9 @@ from deviceplugin.driver.cards import CardReading, Xid
 # for all but 109. XID 109 may require a reset: a driver that finds so advises it (CardReading.recovery).
 APPLICATION_XIDS: Final = {
     13: "graphics engine exception",
-    31: "memory page fault of a program",
+    31: "memory page fault in a program",
     43: "the program's channel was stopped",
-    45: "cleanup after a program that ended",
+    45: "cleanup after a program ended",
     68: "video processor exception",
     109: "context switch timed out",
 }
@@ -52,11 +52,11 @@ HARDWARE_XIDS: Final = {
     79: "fallen off the bus",
     95: "uncontained memory error",
     110: "security fault",
-    119: "GSP does not answer",
+    119: "GSP does not respond",
     120: "GSP error",
     136: "NVLink training failed",
     140: "unrecovered ECC error",
-    143: "initialisation failed",
+    143: "initialization failed",
     158: "fatal timeout",
 }
 

@@ -178,7 +178,7 @@ class CardStates:
         reasons = [self._reason(uuid) for uuid in self._answering()]
         if not reasons or "" in reasons or UNTRIED in reasons:
             return ""
-        return f"CUDA starts on no card: {'; '.join(dict.fromkeys(map(sentence, reasons)))}"
+        return f"CUDA does not start on any card: {'; '.join(dict.fromkeys(map(sentence, reasons)))}"
 
     def cuda_problems(self) -> list[str]:
         """Return messages for operators: `cuda_problem`, or the cards on which CUDA does not start."""

@@ -58,12 +58,12 @@ def _objection(library: Path) -> str:
     except OSError as error:
         return f"{library} cannot be read: {error.strerror}"
     if not stat.S_ISREG(about.st_mode) or begins != _ELF:
-        return f"expected a shared library, found that {library} is no ELF file"
+        return f"expected a shared library, but {library} is not an ELF file"
     if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"expected that only its owner may write to {library}, found mode {stat.S_IMODE(about.st_mode):o}"
+        return f"expected {library} to be writable only by its owner, found mode {stat.S_IMODE(about.st_mode):o}"
     for directory, mode in above:
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            return f"expected that only its owner may write to {directory}, found mode {stat.S_IMODE(mode):o}"
+            return f"expected {directory} to be writable only by its owner, found mode {stat.S_IMODE(mode):o}"
     return ""
 
 
@@ -90,8 +90,8 @@ class NodeIsolation:
             return "isolation on this node needs the node's shared memory; add hostIPC: true to the pod"
         if self._mechanism.preparation == "mps" and len(share.shares) > 1:
             return (
-                f"container {share.container.name} has {len(share.shares)} cards; with MPS a container has one: "
-                "each card has a daemon of its own, and a program finds one of them"
+                f"container {share.container.name} has {len(share.shares)} cards; MPS supports only one per container: "
+                "each card has its own daemon, and a program can connect to only one"
             )
         return ""
 

@@ -95,7 +95,7 @@ def load(path: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        log.warning("state.unreadable", reason=f"{path.name} cannot be read: {error}; it starts empty")
+        log.warning("state.unreadable", reason=f"{path.name} cannot be read: {error}; starting with an empty record")
         return {}
     return document.before
 
@@ -158,7 +158,7 @@ class MpsCards:
                 await waited_for.ready.wait()
         daemon = self._daemons.get(uuid)
         if daemon is None:
-            return f"card {uuid}: {self._refused.get(uuid, 'it has no MPS daemon now')}"
+            return f"card {uuid}: {self._refused.get(uuid, 'it has no MPS daemon')}"
         return "" if daemon.ready.is_set() else f"card {uuid}: {daemon.problem}"
 
     def problems(self) -> tuple[str, ...]:
@@ -181,12 +181,12 @@ class MpsCards:
         """End our own daemons and restore their cards; daemons of others keep running."""
         self._stopping = True
         ours = [uuid for uuid, daemon in self._daemons.items() if not daemon.of_others]
-        await asyncio.gather(*(self._leave(uuid, "the device plugin stops") for uuid in ours))
+        await asyncio.gather(*(self._leave(uuid, "the device plugin is stopping") for uuid in ours))
 
     async def _follow(self, tasks: asyncio.TaskGroup) -> None:
         wanted = set(self.wanted())
         for uuid in self._daemons.keys() - wanted:
-            await self._leave(uuid, "the card is taken out of use")
+            await self._leave(uuid, "the card was taken out of use")
         for uuid in sorted(wanted - self._daemons.keys()) if not self._stopping else ():
             self._begin(uuid, tasks)
         for uuid in sorted(self.modes.before.keys() - self._daemons.keys()):
@@ -229,5 +229,5 @@ class MpsCards:
             self.metrics.ends.labels(uuid).inc()
         log.warning("mps.ended", uuid=uuid, reason=why)
         for pod in self.clients(uuid):
-            note = f"card {uuid}: {why}; CUDA programs that were using the card fail: start them again"
+            note = f"card {uuid}: {why}; CUDA programs that were using the card fail: restart them"
             self.record(NodeEvent("GPUIsolationLost", note, pod))

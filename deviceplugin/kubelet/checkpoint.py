@@ -52,7 +52,7 @@ class CheckpointEntry(msgspec.Struct, frozen=True):
         try:
             return base64.b64decode(self.encoded_answer, validate=True)
         except ValueError as error:  # includes binascii.Error and the error for non-ASCII text
-            message = f"kubelet checkpoint: the answer of container {self.container} cannot be read: {error}"
+            message = f"kubelet checkpoint: cannot read the response recorded for container {self.container}: {error}"
             raise CheckpointError(message) from error
 
 

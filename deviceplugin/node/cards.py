@@ -223,13 +223,13 @@ class NodeCards:
         stray = unknown_names(self._operator_text(names.CORDON), self.states.cards)
         if not stray:
             return ""
-        return f"{names.CORDON} names no card of this node: {', '.join(stray)[:_SHOWN_WORDS]}"
+        return f"{names.CORDON} lists cards that this node does not have: {', '.join(stray)[:_SHOWN_WORDS]}"
 
     def _report_stray_cordon(self) -> None:
         """Report each text once: its author does not expect that it has no effect."""
         stray = self._stray_cordon()
         if stray and stray != self._reported_cordon:
-            self.record(NodeEvent("GPUCordonUnknown", f"{stray}; it takes nothing out of use"))
+            self.record(NodeEvent("GPUCordonUnknown", f"{stray}; these entries have no effect"))
         self._reported_cordon = stray
 
     def _report_cuda(self) -> None:
@@ -264,7 +264,7 @@ class NodeCards:
                 self.last_known.save(inventory.encode(found))
             self.healths.save(self.states.healths)
         except OSError as error:
-            self.problem = f"cannot write the state directory: {error}"
+            self.problem = f"cannot write to the state directory: {error}"
             log.warning("state.write_failed", reason=str(error))
         else:
             self.problem = ""

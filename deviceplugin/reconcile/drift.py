@@ -196,7 +196,7 @@ def _of_decision(seen: SeenPod) -> Iterator[Drift]:
         )
         yield Drift(kind=DriftKind.UNSCHEDULED, message=message, pod=pod)
     if pod.changed:
-        message = f"pod {pod}: {', '.join(pod.changed)} changed after its card was chosen: ignored"
+        message = f"pod {pod}: {', '.join(pod.changed)} changed after its card was chosen; the change is ignored"
         yield Drift(kind=DriftKind.ALLOCATION_CHANGED, message=message, pod=pod)
 
 
@@ -219,15 +219,15 @@ def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> I
         if ids is None:
             continue
         if ids and seen.decision is None and not seen.unscheduled:
-            message = f"pod {pod}: container {container.name} has {ids} units and no card: {seen.doubt}"
+            message = f"pod {pod}: container {container.name} has {ids} units but no card: {seen.doubt}"
             yield Drift(kind=DriftKind.WITHOUT_DECISION, message=message, pod=pod, container=container.name)
         elif ids and ids != container.units and not seen.unscheduled:
             message = f"pod {pod}: container {container.name} has {ids} units; its limit is {container.units}"
             yield Drift(kind=DriftKind.OTHER_UNITS, message=message, pod=pod, container=container.name)
         elif not ids and pod.reported and not pod.terminating:
             message = (
-                f"pod {pod}: container {container.name} requests {container.units} units, has no devices: the kubelet "
-                "admitted it before the resource was registered"
+                f"pod {pod}: container {container.name} requests {container.units} units but has no devices: the "
+                "kubelet admitted it before the resource was registered"
             )
             yield Drift(kind=DriftKind.WITHOUT_DEVICES, message=message, pod=pod, container=container.name)
 
@@ -255,7 +255,7 @@ def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[D
             message = f"pod {pod}: it uses {used} MiB of {uuid}; the scheduler chose {_list(booked)}"
             yield Drift(kind=DriftKind.ON_ANOTHER_CARD, message=message, pod=pod, uuid=uuid, mib=used)
         elif not booked and not pod.asking():
-            message = f"pod {pod}: it uses {used} MiB of {uuid} and requests none"
+            message = f"pod {pod}: it uses {used} MiB of {uuid} but requests none"
             yield Drift(kind=DriftKind.USES_UNASKED, message=message, pod=pod, uuid=uuid, mib=used)
         # An exclusive pod has the card to itself: excess use harms no other pod.
         elif booked and used > requested_mib + allowance_mib and not pod.exclusive:
@@ -268,7 +268,7 @@ def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str],
     for (namespace, name, container), ids in sorted(held.items()):
         if ids and (namespace, name) not in known:
             message = f"pod {namespace}/{name}: container {container} has {ids} units; the API server has no such pod"
-            event = f"a pod that the API server does not have holds {ids} units; gpushare-device-plugin status names it"
+            event = f"a pod unknown to the API server holds {ids} units; gpushare-device-plugin status names it"
             about = f"{namespace}/{name}/{container}"
             yield Drift(kind=DriftKind.WITHOUT_DECISION, message=message, container=about, event=event)
 

@@ -111,7 +111,7 @@ class Leftovers:
             specs = await asyncio.to_thread(self.files.present)
             return Present(specs, await asyncio.to_thread(self.directories.present))
         except OSError as error:
-            raise LeftoversError(f"cannot read the CDI directory, or those of isolation: {error}") from error
+            raise LeftoversError(f"cannot read the CDI directory or the isolation directories: {error}") from error
 
     def forget(self, live: Collection[str]) -> None:
         """Forget every pod except these. Raises LeftoversError."""
@@ -126,7 +126,7 @@ class Leftovers:
         try:
             removed = await asyncio.to_thread(self.directories.remove, set(present.pods) - set(live))
         except OSError as error:
-            raise LeftoversError(f"cannot remove directories of isolation: {error}") from error
+            raise LeftoversError(f"cannot remove isolation directories: {error}") from error
         if removed:
             log.info("isolation.removed", pods=removed)
 

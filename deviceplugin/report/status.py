@@ -105,7 +105,7 @@ def _head(status: DevicePluginStatus) -> Iterator[str]:
     yield f"Node {status.node}: {cards}, mode {status.mode}, unit {status.unit_mib} MiB"
     registered = "registered with the kubelet" if status.registered else "NOT registered with the kubelet"
     if not status.simulated:
-        by = f" by runtimeClassName {status.runtime_class}" if status.runtime_class else ""
+        by = f" through runtimeClassName {status.runtime_class}" if status.runtime_class else ""
         yield f"NVIDIA runtime: {f'runs this pod{by}' if status.nvidia_runtime else 'does not run this pod'}"
     yield f"{status.announced_units} units listed for the kubelet, {registered}"
     if not status.on_node:

@@ -44,4 +44,4 @@ async def ask_status(address: str) -> DevicePluginStatus:
     try:
         return decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise StatusUnknown(f"{url}: the answer is not a status: {error}") from error
+        raise StatusUnknown(f"{url}: the answer is not a valid status: {error}") from error

@@ -65,7 +65,7 @@ async def look(c: DevicePluginConfiguration, api: Transport | str, *, force: boo
         of_node, pods = [Item(ItemKind.NAMED, f"node {c.node_name}", unknown)], ()
     needed = POD_HOLDS if pods else ""
     if unknown:
-        needed = f"it is not known which pods hold cards: {unknown}"
+        needed = f"it is unknown which pods hold cards: {unknown}"
     files, last = await asyncio.to_thread(_files, c, needed := "" if force else needed)
     of_daemons = [Item(ItemKind.TREE, str(path), needed) for path in await _left_by_daemons(c)]
     return Found((*of_node, *of_daemons, *files), last, pods)
@@ -176,7 +176,7 @@ def _of_state(c: DevicePluginConfiguration, state: Path) -> tuple[list[Item], tu
     items = [_entry(path, of_the_node) for path in entries if path.name != lock.FILE]
     last = [Item(ItemKind.FILE, str(path)) for path in entries if path.name == lock.FILE]
     if state.is_symlink() or os.path.ismount(state):
-        why = "a mount of this container, or a link: nothing of the plugin's is left in it"
+        why = "it is a mount of this container or a link, and has no files of the plugin left"
         items.append(Item(ItemKind.FOLDER, str(state), why, theirs=True))
     elif not any(item.theirs for item in items):
         last.append(Item(ItemKind.FOLDER, str(state)))
@@ -192,7 +192,7 @@ def _entry(path: Path, of_the_node: list[Path]) -> Item:
             return Item(ItemKind.TREE, str(path))
     elif not directory and path.name in OURS - _DIRECTORIES.keys():
         return Item(ItemKind.MODES if path.name == mps_cards.FILE else ItemKind.FILE, str(path))
-    return Item(ItemKind.FILE, str(path), "the plugin does not write it", theirs=True)
+    return Item(ItemKind.FILE, str(path), "it was not written by the plugin", theirs=True)
 
 
 def _is_file(path: Path) -> bool:

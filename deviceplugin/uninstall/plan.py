@@ -22,8 +22,8 @@ from scheduler.process.terminal import one_line, printable, some, typed
 
 # The first two are the plugin's; the others are orders to it, which it removes once obeyed.
 _ANNOTATIONS: Final = (names.INVENTORY, names.HELD_UNTIL, names.CLEAR_HEALTH, names.RELEASE)
-_OFFERS: Final = "the kubelet has not noticed yet that the plugin has ended, or another plugin serves them"
-_FORGETS: Final = "the kubelet drops the plugin's devices 5 minutes after the plugin ends"
+_OFFERS: Final = "the kubelet has not noticed yet that the plugin has stopped, or another plugin serves them"
+_FORGETS: Final = "the kubelet drops the plugin's devices 5 minutes after the plugin stops"
 POD_HOLDS: Final = "pods hold cards"
 _MOST_NAMED: Final = 3
 
@@ -101,7 +101,7 @@ def node_items(node: objects.Node, of: Resources, *, registered: bool) -> Iterat
     theirs += [("label", "label", label)] if (node.metadata.labels or {}).get(label) == selects else []
     for what, verb, key in theirs:
         undo = typed("kubectl", verb, "node", node.metadata.name, f"{key}-")
-        yield Item(ItemKind.NAMED, f"{what} {key}", f"an operator's: {undo}", theirs=True)
+        yield Item(ItemKind.NAMED, f"{what} {key}", f"set by an operator; to remove it: {undo}", theirs=True)
 
 
 def holders(

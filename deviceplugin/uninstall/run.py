@@ -61,7 +61,7 @@ class Hands:
         elif item.kind is ItemKind.ANNOTATION and self.api:
             await self.api.annotate({item.name: None})
         elif item.kind is ItemKind.MODES and (why := await self._not_given_back(Path(item.name))):
-            return f"{why}; nvidia-smi -i CARD -c DEFAULT on the node, then remove the file"
+            return f"{why}; on the node, run nvidia-smi -i CARD -c DEFAULT, then remove the file"
         else:
             await asyncio.to_thread(_remove_path, item.kind, Path(item.name))
         return ""
@@ -92,7 +92,7 @@ def _remove_path(kind: ItemKind, path: Path) -> None:
 
 
 _CONNECTIONS: Final = 2
-_END_IT: Final = "end it first; with the chart, devicePlugin.uninstall=true puts this command in its place"
+_END_IT: Final = "stop it first; with Helm, devicePlugin.uninstall=true replaces it with this command"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ async def run(
             return await uninstall.dry_run()
         return await uninstall.run(state, stop)
     except AlreadyRunning as error:
-        raise StartupError(f"the device plugin still runs on this node: {error.held}; {_END_IT}") from error
+        raise StartupError(f"the device plugin is still running on this node: {error.held}; {_END_IT}") from error
     except LockUnknown as error:
         raise StartupError(str(error)) from error
 

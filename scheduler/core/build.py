@@ -36,7 +36,7 @@ def installed_plugins() -> tuple[type[Plugin], ...]:
     for entry in sorted(entry_points(group=ENTRY_POINTS)):
         found = plugin_of(entry)
         if found.name in names:
-            raise BrokenPlugin(_about(entry, f"its name {found.name} is taken by another plugin"))
+            raise BrokenPlugin(_about(entry, f"another plugin already has its name {found.name}"))
         names.add(found.name)
         plugins.append(found)
     return tuple(plugins)
@@ -95,7 +95,7 @@ def _problem(plugin: type[Plugin]) -> str:
     if not (isinstance(plugin.Args, type) and issubclass(plugin.Args, PluginArgs)) or any(
         field.is_required() for field in plugin.Args.model_fields.values()
     ):
-        return "its Args are no PluginArgs with a default for every field"
+        return "its Args must inherit PluginArgs, with a default for every field"
     weight = getattr(plugin, "default_weight", 1)
     return "" if 1 <= weight <= MAX_WEIGHT else f"its default_weight is {weight}; expected 1 to {MAX_WEIGHT}"
 

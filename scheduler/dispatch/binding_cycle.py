@@ -103,7 +103,7 @@ class Binder:
             else:
                 return
             if self.gone(binding.pod.uid):
-                message = f"the watch shows that pod {binding.pod} is gone"
+                message = f"the watch shows that pod {binding.pod} was deleted"
                 raise BindRejected(message, settled=True)
 
     async def _attempt(self, binding: Binding, doubt: _Doubt, *, first: bool) -> None:
@@ -167,7 +167,7 @@ class Binder:
 
 def not_sent(namespace: str, why: str) -> BindRejected:
     """Rejection for a binding that was not sent because other bindings of the namespace fail."""
-    return BindRejected(f"bindings in namespace {namespace} currently fail: {why}", throttled=failure_kind(why))
+    return BindRejected(f"bindings in namespace {namespace} are currently failing: {why}", throttled=failure_kind(why))
 
 
 @dataclass(slots=True)

@@ -191,8 +191,8 @@ class BindingTasks:
         cards = ", ".join(str(share.index) for share in placement.cards)
         place = f"{placement.node}, card {cards}" if cards else placement.node
         note = (
-            f"assigned to node {place}; waiting for the volumes of its claims, "
-            f"for up to {placement.volumes.timeout_s:g} s: {', '.join([*named, *more])}"
+            f"assigned to node {place}; waiting up to {placement.volumes.timeout_s:g} s for "
+            f"the volumes of its claims: {', '.join([*named, *more])}"
         )
         log.warning("pod.waits_for_volumes", pod=str(pod.key), node=placement.node, claims=[*named, *more])
         self._recorder.about("Pod", str(pod.key), pod.key.uid, "WaitingForVolumes", note)

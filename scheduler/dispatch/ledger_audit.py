@@ -65,7 +65,7 @@ class LedgerAudit:
     def _report_node(self, found: NodeAudit) -> None:
         if found.difference:
             self._report_finding(
-                found, f"the ledger of the node was wrong and is repaired: {found.difference}", DIFFERS
+                found, f"the ledger of the node was wrong and has been repaired: {found.difference}", DIFFERS
             )
         for card in found.overcommitted:
             # An Event about a node is in namespace default, whose readers may not be allowed to see the pods.

@@ -117,7 +117,7 @@ class PreemptionTasks:
                 self._engine.preemption_failed(pod, self._now_s())
             log.warning("preemption.failed", pod=str(pod.key), node=preemption.node, reason=error.message)
             note = (
-                f"pods of lower priority on node {preemption.node} could not be removed: {_why(error, left[-1], pod)}"
+                f"pods of lower priority on node {preemption.node} could not be preempted: {_why(error, left[-1], pod)}"
             )
             self._recorder.about("Pod", str(pod.key), pod.key.uid, "FailedPreemption", note)
             self._wake()

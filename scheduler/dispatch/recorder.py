@@ -204,7 +204,7 @@ class Recorder:
         event = entry.event if isinstance(entry, SeriesUpdate) else entry
         dropped = self._queue.put_event(event.namespace, entry)
         if dropped is not None:
-            self._on_lost(_name_of(dropped), f"more than {_MOST_EVENTS} entries wait")
+            self._on_lost(_name_of(dropped), f"more than {_MOST_EVENTS} entries are waiting")
         self._hand_out()
 
     async def _send_all(self) -> None:

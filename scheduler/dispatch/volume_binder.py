@@ -59,7 +59,7 @@ class VolumeBinder:
         namespace = placement.pod.key.namespace
         if how := self._limit.pause_kind(namespace):
             # Each pod that waits for its turn occupies room that other pods lack.
-            message = f"writes of volumes and claims for namespace {namespace} currently fail ({how})"
+            message = f"writes to volumes and claims in namespace {namespace} are currently failing ({how})"
             raise VolumesFailed(message, lasting=True)
         try:
             async with asyncio.timeout(plan.timeout_s):
@@ -101,7 +101,7 @@ class VolumeBinder:
         try:
             while not waiting.look(self._is_done):
                 if self._gone(uid):
-                    message = "the watch shows that the pod is gone"
+                    message = "the watch shows that the pod was deleted"
                     raise VolumesFailed(message, gone=True)
                 if self._stopped:
                     raise Stopped

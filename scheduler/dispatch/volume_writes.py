@@ -109,5 +109,5 @@ def _purpose(one: VolumeForClaim | NodeForClaim) -> ClaimKey | str:
 
 def _about(one: VolumeForClaim | NodeForClaim) -> str:
     if isinstance(one, VolumeForClaim):
-        return f"giving persistentvolume {one.volume} to persistentvolumeclaim {one.claim_namespace}/{one.claim}"
+        return f"binding persistentvolume {one.volume} to persistentvolumeclaim {one.claim_namespace}/{one.claim}"
     return f"selecting node {one.node} for persistentvolumeclaim {one.namespace}/{one.claim}"

@@ -67,7 +67,7 @@ class Profile:
         for plugin in self._of_cards():
             if plugin in over_domains:
                 message = (
-                    f"plugin {plugin.name}: a rule about cards depends on DOMAINS; expected the cards' own node only"
+                    f"plugin {plugin.name}: a rule about cards depends on DOMAINS; expected only the cards' own node"
                 )
                 raise PluginError(message)
         for plugin, _ in self.score:

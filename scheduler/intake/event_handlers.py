@@ -243,14 +243,13 @@ class EventHandlers:
         self._report(Problem("Pod", str(pod.key), message, pod.key.uid, on_object, _OVER_BUDGET))
 
     def _long_selector(self, kind: str, name: str) -> None:
-        message = (
-            f"exceeds a limit of this scheduler: a selector of over {MOST_TERMS} keys and values; it spreads no pods"
-        )
+        excess = f"a selector of over {MOST_TERMS} keys and values"
+        message = f"exceeds a limit of this scheduler: {excess}; it is not used to spread pods"
         self._report(Problem(kind, name, message, on_object=False, reason=_OVER_BUDGET))
 
     def _assigned(self, pod: Pod) -> None:
         if pod.template.over_limit:
-            self._over_limit(pod, "what it holds of cpu, memory, storage and GPUs counts", on_object=True)
+            self._over_limit(pod, "its requests for cpu, memory, storage and GPUs still count", on_object=True)
         problem = self._engine.pod_assigned(pod)
         if problem:
             self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
@@ -269,7 +268,7 @@ class EventHandlers:
         over_limit = node_excess(node)
         if over_limit:
             self._engine.node_gone(node.metadata.name)
-            message = f"exceeds a limit of this scheduler: {', '.join(over_limit)}; no pod is placed on it"
+            message = f"exceeds a limit of this scheduler: {', '.join(over_limit)}; no pods are placed on it"
             self._report(Problem("Node", node.metadata.name, message, node.metadata.uid, reason=_OVER_BUDGET))
             return
         try:
@@ -282,7 +281,7 @@ class EventHandlers:
         if found := node_mistakes(node):
             self._report(Problem("Node", node.metadata.name, "; ".join(found), node.metadata.uid, reason=_MISTAKE))
         for pod, what in self._engine.tables.card_changes.take_failures():
-            message = f"{what}; the pod is on it: node {node.metadata.name}"
+            message = f"{what}; the pod uses this card of node {node.metadata.name}"
             self._report(
                 Problem("Pod", str(pod.key), message, pod.key.uid, reason=_CARD_FAILED, happened=_CARD_HAS_FAILED)
             )

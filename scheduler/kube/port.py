@@ -297,7 +297,7 @@ class NotSent(ApiSilent):
 
     def __init__(self) -> None:
         """Message: this replica is not the leader."""
-        super().__init__("not sent: this replica is not the leader now, because its Lease is not renewed")
+        super().__init__("not sent: this replica is not the leader now, because it could not renew the Lease")
 
 
 class WatchExpired(ApiError):

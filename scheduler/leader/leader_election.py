@@ -168,9 +168,9 @@ class LeaderElection:
         if self.taken_over is None:
             return ""
         if self.holder != self.identity:
-            return f"{self.holder or 'nobody'} holds it now"
+            return f"{self.holder or 'no one'} holds it now"
         if not self._version and now_s >= self.ends_s() - self.request_timeout_s:
-            return f"it is gone, and was not renewed for {now_s - self._renewed_s:.0f} s"
+            return f"it was deleted, and was not renewed for {now_s - self._renewed_s:.0f} s"
         return ""
 
     @property

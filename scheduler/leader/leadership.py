@@ -267,4 +267,4 @@ class Leadership:
         leader = self.leader
         if leader not in {"", self._logged, self.identity} and not self._won.done():
             self._logged = leader
-            log.info("leader.standby", leader=leader, hint="this replica schedules nothing until the leader ends")
+            log.info("leader.standby", leader=leader, hint="this replica schedules nothing until the leader exits")

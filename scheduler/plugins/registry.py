@@ -117,7 +117,9 @@ def build(profile: ResolvedProfile, resources: ResourceNames, plugins: Sequence[
     unknown = (named | profile.args.keys()) - classes.keys() - {plugin.name for plugin in _ONE_OF_A_KIND}
     if unknown:
         known = ", ".join(classes)
-        raise ConfigurationError([Mistake("", "plugins", f"unknown plugin {n}; expected of {known}") for n in unknown])
+        raise ConfigurationError(
+            [Mistake("", "plugins", f"unknown plugin {n}; expected one of {known}") for n in unknown]
+        )
     made = {name: cls(_args(cls, profile.args.get(name)), resources) for name, cls in classes.items() if name in named}
 
     def at(names: Sequence[str], kind: type[PluginT]) -> tuple[PluginT, ...]:

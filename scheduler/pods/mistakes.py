@@ -79,7 +79,7 @@ def node_mistakes(node: objects.Node) -> tuple[str, ...]:
 def forgotten(scheduler_name: str, ours: str) -> str:
     """Return a hint for a pod that requests GPU memory and names another scheduler."""
     return (
-        f"it requests GPU memory and its schedulerName is {scheduler_name}, which assigns no cards: "
+        f"it requests GPU memory, but its schedulerName is {scheduler_name}, which assigns no cards: "
         f"add `schedulerName: {ours}` to its spec"
     )
 
@@ -103,7 +103,7 @@ def misspelt(scheduler_name: str, ours: Collection[str]) -> str:
 def misspelt_as(scheduler_name: str, meant: str) -> str:
     """Return a hint for a pod that requests GPU memory and misspells one of our names."""
     return (
-        f"it requests GPU memory and its schedulerName is {scheduler_name}, probably misspelled: "
+        f"it requests GPU memory, but its schedulerName is {scheduler_name}, probably misspelled: "
         f"write `schedulerName: {meant}`"
     )
 
@@ -197,7 +197,7 @@ def _hint(key: str, known: Collection[str]) -> str:
     near = max(sorted(known), key=lambda ours: (ours.startswith(f"{key}."), _likeness(key, ours)))
     if near.startswith(f"{key}.") or _likeness(key, near) >= _NEAR:
         return _meant(near)
-    return f"known are {', '.join(sorted(set(known) - set(names.ALLOCATION_KEYS)))}"
+    return f"known keys: {', '.join(sorted(set(known) - set(names.ALLOCATION_KEYS)))}"
 
 
 def _meant(name: str) -> str:

@@ -17,7 +17,7 @@ _SET: Final = re.compile(rf"({_KEY})\s+(in|notin)\s*\(([^()]*)\)")
 _EQUAL: Final = re.compile(rf"({_KEY})\s*(=|==|!=)\s*({_VALUE})")
 _EXISTS: Final = re.compile(rf"(!?)\s*({_KEY})")
 _SEPARATOR: Final = re.compile(r",(?![^()]*\))")
-_EXPECTED: Final = "expected such as app=web,tier in (a, b),!canary"
+_EXPECTED: Final = "expected, for example, app=web,tier in (a, b),!canary"
 
 
 class SelectorError(ValueError):

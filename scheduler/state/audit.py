@@ -73,7 +73,7 @@ def audit_node(tables: Tables, name: str) -> NodeAudit | None:
     found = of_row(tables, row)
     difference = ""
     if found != expected:
-        difference = f"the columns hold {found}, its pods make {expected}"
+        difference = f"the columns hold {found}, but its pods add up to {expected}"
         # Everything is recomputed from the Node object and the pods, not from the columns.
         node = tables.node(name)
         tables.remove_node(name)

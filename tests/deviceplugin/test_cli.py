@@ -86,7 +86,7 @@ flag --listen: listen: expected host:port such as 0.0.0.0:10262 or [::1]:10262, 
 flag --log-level: logLevel: expected 'debug', 'info', 'warning' or 'error', found 'loud'
 flag --mode: mode: expected 'auto', 'cdi' or 'environment', found 'csi'; did you mean cdi?
 flag --cdi-dir: cdiDir: expected an absolute path, found 'cdi'
-flag --simulate-control: simulateControl: expected simulate as well: faults are for simulated cards only
+flag --simulate-control: simulateControl: expected simulate to be set: faults apply to simulated cards only
 flag --health-check: healthCheck: expected a valid boolean, unable to interpret input, found 'perhaps'
 flag --isolation: isolation: expected none, mps, hami-core, or the absolute path of a description, found 'mig'
 """
@@ -215,7 +215,7 @@ async def test_an_order_goes_where_the_environment_says_and_a_refusal_is_told(
     [
         ("--die", 2, "expected --control: the socket that the plugin was given as --simulate-control"),
         ("--control /nowhere/s --card 0 --reading hot", 2, "expected --reading NAME=VALUE, found 'hot'"),
-        ("--control /nowhere/s --die", 1, "does a plugin run here with --simulate-control?"),
+        ("--control /nowhere/s --die", 1, "is a plugin running here with --simulate-control?"),
     ],
 )
 def test_a_fault_that_reaches_nobody_says_why(flags: str, code: int, message: str) -> None:

@@ -78,4 +78,4 @@ def test_a_card_on_which_cuda_does_not_start_fails(machine: Machine) -> None:
     code, report = machine.tested()
     assert code == 1
     assert "| doctor | failed |" in report
-    assert "cuInit answered 999: /dev/nvidia-uvm is missing" in report
+    assert "cuInit returned 999: /dev/nvidia-uvm is missing" in report

@@ -150,7 +150,7 @@ async def test_back_from_step_4_the_extender_chooses_again_and_pods_of_ours_go_o
     assert found.splitlines()[0] == "Deployment default w"
     assert deployment["spec"]["template"]["spec"]["schedulerName"] == DEFAULT
     assert waited.splitlines()[0] == "default waiting"
-    assert "Nothing was found." in waited
+    assert "No problems found." in waited
     assert again["spec"]["schedulerName"] == DEFAULT
     assert names.CARDS not in again["metadata"]["annotations"]
     assert left["metadata"]["annotations"] == ours["metadata"]["annotations"]

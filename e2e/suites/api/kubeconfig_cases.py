@@ -205,14 +205,14 @@ CASES: Final = (
     both_refuse("an empty token file", "tokenFile .*empty is empty", user={"tokenFile": "empty"}),
     both_refuse("a missing token file", "tokenFile .* cannot be read", user={"tokenFile": "missing"}),
     both_refuse("a token of two lines", "characters that are invalid in a header", user={"token": "a\nb"}),
-    both_refuse("groups without a user", "take a user to impersonate; add as", user={**TOKEN, "as-groups": ["a"]}),
+    both_refuse("groups without a user", "need a user to impersonate; add as", user={**TOKEN, "as-groups": ["a"]}),
     both_refuse("a user to impersonate of two lines", "value of Impersonate-User", user={**TOKEN, "as": "a\nb"}),
     both_refuse(
         "two certificates",
         "client-certificate and client-certificate-data are both",
         user={**PAIR, "client-certificate-data": "{crt}"},
     ),
-    both_refuse("a certificate without a key", "takes a key", user={"client-certificate": "me.crt"}),
+    both_refuse("a certificate without a key", "needs a key", user={"client-certificate": "me.crt"}),
     both_refuse(
         "two CAs",
         "certificate-authority and certificate-authority-data are both",
@@ -275,5 +275,5 @@ CASES: Final = (
         kubectl_refuses=True,
     ),
     Case("no such user", {"config": config(users=[])}, "names the user u, which does not exist", kubectl_refuses=True),
-    one("a user in the address", {"server": "https://me:secret@{host}"}, refused="has a user in it"),
+    one("a user in the address", {"server": "https://me:secret@{host}"}, refused="contains a user"),
 )

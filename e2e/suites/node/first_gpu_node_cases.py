@@ -39,7 +39,7 @@ def of_the_spec(plant: Plant, words: str, document: str) -> Fault:
     return Fault(plant, {"libcuda": words, READYZ: words, "GPUNotReady": words}, document, working=0)
 
 
-_NO_UVM: Final = "brings in no /dev/nvidia-uvm: run nvidia-modprobe -u -c=0"
+_NO_UVM: Final = "does not inject /dev/nvidia-uvm: run nvidia-modprobe -u -c=0"
 _MIG: Final = ("card 0 mig 1", "fault nvmlDeviceGetMemoryInfo 0 4", "fault nvmlDeviceGetMemoryInfo_v2 0 4")
 _PERSISTENCE: Final = tuple(
     line for number in range(CARDS) for line in (f"card {number} persistence 0", f"initialise {number} 1")
@@ -54,34 +54,38 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "a spec of another driver": of_the_spec(
         planted.spec_edited(planted.of_an_earlier_driver),
-        f"is of driver {planted.EARLIER}, the driver is {DRIVER} now",
+        f"was written for driver {planted.EARLIER}; the driver is now {DRIVER}",
         "of the driver's version",
     ),
-    "a late spec": of_the_spec(planted.no_spec, "no CDI spec of kind nvidia.com/gpu is there", "within 15 s"),
+    "a late spec": of_the_spec(planted.no_spec, "there is no CDI spec of kind nvidia.com/gpu", "within 15 s"),
     "a bad spec above a good one": Fault(planted.worse_spec_of_higher_priority, {}, GENERATE),
     "one card of several without a spec": Fault(
         planted.spec_without_the_last_card,
-        {"libcuda": "has no device node for it; expected /dev/nvidia2", "cards": "no-way-in", "GPUSuspect": "nvidia2"},
+        {
+            "libcuda": "has no device node for the card; expected /dev/nvidia2",
+            "cards": "no-way-in",
+            "GPUSuspect": "nvidia2",
+        },
         "`no-way-in`",
         working=CARDS - 1,
     ),
     "nvidia-uvm with the number of an earlier boot": Fault(
         planted.uvm_of_an_earlier_boot,
         {
-            "cuda": "cuInit answered 999: /dev/nvidia-uvm is missing, or has the major number of an earlier boot",
-            READYZ: "CUDA starts on no card",
+            "cuda": "cuInit returned 999: /dev/nvidia-uvm is missing or has the major number of an earlier boot",
+            READYZ: "CUDA does not start on any card",
             "GPUNotReady": "nvidia-modprobe -u -c=0",
         },
         "`/dev/nvidia-uvm` is missing, or has the number of an earlier boot",
         working=0,
     ),
-    "cuInit 100": of_cuda("100", "cuInit answered 100: CUDA finds no card", "a device node of the card is missing"),
-    "cuInit 802": of_cuda("802", "cuInit answered 802: the NVSwitch fabric is not ready", "fabric is not ready"),
-    "cuInit 803": of_cuda("803", "libcuda and the kernel module are of different versions", "have different versions"),
-    "cuInit 999": of_cuda("999", "cuInit answered 999: /dev/nvidia-uvm is missing", "`nvidia-modprobe -u -c=0`"),
+    "cuInit 100": of_cuda("100", "cuInit returned 100: CUDA finds no card", "a device node of the card is missing"),
+    "cuInit 802": of_cuda("802", "cuInit returned 802: the NVSwitch fabric is not ready", "fabric is not ready"),
+    "cuInit 803": of_cuda("803", "libcuda and the kernel module have different versions", "have different versions"),
+    "cuInit 999": of_cuda("999", "cuInit returned 999: /dev/nvidia-uvm is missing", "`nvidia-modprobe -u -c=0`"),
     "cuInit that hangs": Fault(
         planted.world_says("hang cuInit 0"),
-        {"cuda": "cuInit did not come back within 30 s", "cards": "cuda-silent", "GPUSuspect": "cuda-silent"},
+        {"cuda": "cuInit did not return within 30 s", "cards": "cuda-silent", "GPUSuspect": "cuda-silent"},
         "`cuInit` hangs",
         working=CARDS - 1,
     ),
@@ -93,8 +97,8 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "a card that is split": Fault(
         planted.world_says(*_MIG),
-        {"cards": "in MIG mode, and not shared: card 0"},
-        "in MIG mode, and not shared",
+        {"cards": "in MIG mode and not shared: card 0"},
+        "in MIG mode and not shared",
         working=CARDS - 1,
     ),
     "optional facts that fail": Fault(
@@ -104,7 +108,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "cards that start slowly": Fault(
         planted.world_says(*_PERSISTENCE),
-        {"persistence": "each start may take seconds a card"},
+        {"persistence": "starting a program may take seconds per card"},
         "systemctl enable --now nvidia-persistenced",
     ),
     "no NVML": Fault(
@@ -121,7 +125,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "a driver that was updated": Fault(
         planted.driver_updated,
-        {"driver": f"the plugin runs with driver {DRIVER}, the node has {planted.EARLIER}"},
+        {"driver": f"the plugin runs with driver {DRIVER}, but the node has {planted.EARLIER}"},
         "`the plugin runs with driver …`",
         running=True,
     ),

@@ -168,4 +168,4 @@ async def test_a_library_that_others_may_write_to_ends_the_plugin(shared: Shared
     library.chmod(0o666)
     async with shared.instead(isolation="hami-core", hamiCore={"library": str(library)}) as plugin:
         assert plugin.child.process.wait(30) == 2
-        assert "only its owner may write" in plugin.log.read_text()
+        assert "to be writable only by its owner" in plugin.log.read_text()

@@ -90,9 +90,9 @@ async def test_a_node_on_which_cuda_does_not_start_shares_nothing_until_it_does_
             on.plugin.stop()
             on.plugin.start()
             await on.plugin.said("notice", reason="GPUNotReady", within_s=60)
-            why = await on.plugin.readyz_until(lambda said: "CUDA starts on no card" in said)
-            assert "/dev/nvidia-uvm is missing, or has the major number of an earlier boot" in why
-            await note_of(on.admin, "GPUNotReady", on.node.name, "CUDA starts on no card")
+            why = await on.plugin.readyz_until(lambda said: "CUDA does not start on any card" in said)
+            assert "/dev/nvidia-uvm is missing or has the major number of an earlier boot" in why
+            await note_of(on.admin, "GPUNotReady", on.node.name, "CUDA does not start on any card")
             await on.admin.create(PODS, on.pod("waits", 1))
             await pod_seen(on.admin, "waits", is_unschedulable)
         (found,) = await on.settled(["waits"])

@@ -114,12 +114,12 @@ def test_a_spec_that_was_written_before_nvidia_uvm_was_loaded_is_not_used(
 ) -> None:
     make_nodes(node.root / "dev", range(8), control=("nvidiactl",))
 
-    with pytest.raises(CdiError, match=r"brings in no /dev/nvidia-uvm: run nvidia-modprobe -u -c=0"):
+    with pytest.raises(CdiError, match=r"does not inject /dev/nvidia-uvm: run nvidia-modprobe -u -c=0"):
         real_cards([driver_card(0)], [node.spec(*options)], driver=DRIVER)
 
 
 def test_a_spec_of_another_driver_is_not_used(node: DriverInAContainer) -> None:
     make_nodes(node.root / "dev", range(8))
 
-    with pytest.raises(CdiError, match=rf"is of driver {DRIVER}, the driver is 595\.10 now"):
+    with pytest.raises(CdiError, match=rf"was written for driver {DRIVER}; the driver is now 595\.10"):
         real_cards([driver_card(0)], [node.spec(_BY_UUID)], driver="595.10")

@@ -78,7 +78,7 @@ async def holds_until_it_ends(shared: SharedNode, on_node: Admin) -> str:
     async with pods(on_node, [shared_pod("holds", [sharing(2)])]):
         await all_settled(on_node, ["holds"])
         code, said = await typed(shared, ONCE)
-        assert (code, "the device plugin still runs on this node" in said) == (2, True)
+        assert (code, "the device plugin is still running on this node" in said) == (2, True)
         shared.plugin.stop()
         await shared.node_seen(on_node, lambda node: allocatable(node) == 0)
         before = files(shared)
@@ -126,7 +126,7 @@ async def test_what_a_pod_needs_stays_until_it_has_ended_and_the_plugin_can_come
     try:
         said = await holds_until_it_ends(shared, on_node)
         assert [line for line in said.splitlines() if " stays: " in line] == [
-            f"resource {names.GPU_MEM} stays: the kubelet drops the plugin's devices 5 minutes after the plugin ends"
+            f"resource {names.GPU_MEM} stays: the kubelet drops the plugin's devices 5 minutes after the plugin stops"
         ]
     finally:
         shared.plugin.stop()

@@ -42,7 +42,7 @@ _NODES: Final = "$(stat -c %n:%t:%T /dev/nvidia[0-9]*)"
 _LOOK: Final = f"echo NODES {_NODES} LIBRARY $(cat {_LIBRARY}) VISIBLE $NVIDIA_VISIBLE_DEVICES."
 _EXIT_AFTER_S: Final = 3
 _ENDS_WITHIN_S: Final = 60.0
-_ENDED: Final = f"that has lasted {_EXIT_AFTER_S} s: ending, so that the container is made again"
+_ENDED: Final = f"this has lasted {_EXIT_AFTER_S} s: exiting so that the kubelet recreates the container"
 
 
 def spec(library: Path, kind: str = "k8s.device-plugin.nvidia.com/gpu") -> Json:
@@ -112,8 +112,8 @@ async def test_a_node_shares_nothing_until_containers_can_have_driver_libraries_
 ) -> None:
     async with with_nvml(shared) as plugin:
         told = await plugin.said("notice", reason="GPUNotReady", within_s=30)
-        assert "no way to bring cards into containers: card GPU-0 cannot be brought into a container" in told["note"]
-        assert "no CDI spec of kind nvidia.com/gpu is there" in await plugin.readyz()
+        assert "no injection mode is available: card GPU-0 cannot be injected into containers" in told["note"]
+        assert "there is no CDI spec of kind nvidia.com/gpu" in await plugin.readyz()
         await note_of(on_node, "GPUNotReady", shared.node.name, within_s=15)
         await shared.node_seen(
             on_node, lambda found: allocatable(found) == 0 and withheld(found) == inventory.NO_INJECTION
@@ -154,7 +154,7 @@ async def test_a_node_that_loses_its_way_in_gives_nothing_away_until_there_is_on
             await asyncio.to_thread(file.unlink)
             plugin.start()
             await plugin.said("notice", reason="GPUNotReady", within_s=30)
-            assert "cannot be brought into a container" in await plugin.readyz()
+            assert "cannot be injected into containers" in await plugin.readyz()
             # Registered on the word of its records: what is held, and nothing free.
             await shared.node_seen(on_node, lambda found: allocatable(found) == 2)
             (after,) = await all_settled(on_node, made)
@@ -174,11 +174,11 @@ async def test_one_card_that_no_spec_brings_in_takes_no_new_pods_and_costs_no_ot
         await shared.node_seen(on_node, lambda found: healths(found) == ["healthy", "suspect no-way-in"])
         (problem,) = (await ask_status(f"127.0.0.1:{plugin.port}")).problems
         assert (
-            f"card GPU-1 cannot be brought into a container: /var/run/cdi/{file.name} has no device node for it"
+            f"card GPU-1 cannot be injected into containers: /var/run/cdi/{file.name} has no device node for the card"
             in problem
         )
         note = (await plugin.said("notice", reason="GPUSuspect"))["note"]
-        assert "card 1 (GPU-1) takes no new pods: card GPU-1 cannot be brought into a container" in note
+        assert "card 1 (GPU-1) takes no new pods: card GPU-1 cannot be injected into containers" in note
         async with pods(on_node, [shared_pod(f"on-the-first-{k}", [container(1)]) for k in range(2)]) as made:
             found = await all_settled(on_node, made)
             cards = [list(json.loads(pod["metadata"]["annotations"][names.CARDS]).values()) for pod in found]
@@ -224,7 +224,7 @@ async def test_specs_that_come_late_are_used_once_no_pod_has_a_card_and_then_wai
             describe(file, library)
             assert shared.mismatches(found, by_cdi=False) == []
         told = await plugin.said("notice", reason="GPUInjectionMode", within_s=30)
-        assert "through CDI, until now through the environment" in told["note"]
+        assert "through CDI, no longer through the environment" in told["note"]
         await note_of(on_node, "GPUInjectionMode", shared.node.name, within_s=15)
         async with pods(on_node, [shared_pod("second", [container(1)])]) as made:
             (found,) = await all_settled(on_node, made)
@@ -235,7 +235,7 @@ async def test_specs_that_come_late_are_used_once_no_pod_has_a_card_and_then_wai
         await asyncio.to_thread(file.unlink)
         plugin.start()
         told = await plugin.said("notice", reason="GPUNotReady", within_s=30)
-        assert "waiting for CDI specs, which this node had: card GPU-0 cannot be brought" in told["note"]
+        assert "waiting for the CDI specs that this node had before: card GPU-0 cannot be injected" in told["note"]
         describe(file, library)
         await plugin.ready()
 
@@ -249,7 +249,7 @@ async def test_a_spec_of_another_driver_brings_no_card_in(shared: SharedNode, li
     await asyncio.to_thread(file.write_text, older)
     async with with_nvml(shared) as plugin:
         told = await plugin.said("notice", reason="GPUNotReady", within_s=30)
-        assert f"{file.name} is of driver 570.12, the driver is 580.95.05 now; " in told["note"]
+        assert f"{file.name} was written for driver 570.12; the driver is now 580.95.05; " in told["note"]
 
 
 @pytest.fixture
@@ -306,5 +306,5 @@ async def test_a_driver_that_has_gone_ends_the_plugin_and_nobodys_container(
         _error(shared).unlink()
         plugin.start()
         await plugin.ready()
-        assert "that has lasted" not in (await ask_status(f"127.0.0.1:{plugin.port}")).problems
+        assert "this has lasted" not in (await ask_status(f"127.0.0.1:{plugin.port}")).problems
         assert list(map(lives, await _again(on_node, before))) == list(map(lives, before))

@@ -131,8 +131,8 @@ async def test_with_pods_and_nodes_alone_nothing_is_said_to_be_missing(
     assert "Its volumes are ignored, because persistentvolumeclaims, persistentvolumes" in ran.stdout
     assert "checkpoints" not in ran.stdout
     assert [line.partition(":")[0] for line in ran.stderr.splitlines()] == [
-        "not allowed to read the scheduler's configuration, so its defaults are used; --config names a file",
-        "not allowed to read, and left out",
+        "the scheduler's configuration may not be read, so its defaults are used; name a file with --config",
+        "left out, because reading them is not allowed",
     ]
     known = run("main", control_plane.kubeconfig_path(), tmp_path, *asked).stdout
     assert f"Claim {site.namespace}/checkpoints is not bound: there is no StorageClass none." in known

@@ -34,7 +34,7 @@ class GpuCore(PreFilterPlugin, CardFilterPlugin):
 
     - `Insufficient aliyun.com/gpu-core.percentage on one card`
     - `aliyun.com/gpu-core.percentage: the pod requests 130 of one card; expected at most 100`
-    - `aliyun.com/gpu-core.percentage: the pod requests no aliyun.com/gpu-mem, which assigns it a card; request both`
+    - `aliyun.com/gpu-core.percentage: the pod requests no aliyun.com/gpu-mem, so it gets no card; request both`
     """
 
     name: ClassVar[str] = "GpuCore"
@@ -47,7 +47,7 @@ class GpuCore(PreFilterPlugin, CardFilterPlugin):
         if not pod.template.requests.get(core, 0):
             return Relevance.SKIP
         if pod.template.gpu_request is None:
-            return Rejected(f"{core}: the pod requests no {memory}, which assigns it a card; request both")
+            return Rejected(f"{core}: the pod requests no {memory}, so it gets no card; request both")
         asked = percent_per_card(pod, core)
         if asked > WHOLE_CARD:
             return Rejected(f"{core}: the pod requests {asked} of one card; expected at most {WHOLE_CARD}")

@@ -391,5 +391,5 @@ def _card_rules(state: CycleState) -> CardRules:
 def _request(pod: Pod) -> GpuRequest:
     request = pod.template.gpu_request
     if request is None:
-        raise TypeError(f"pod {pod.key} asks no GPU memory; expected a pod that PreFilter did not skip")
+        raise TypeError(f"pod {pod.key} requests no GPU memory; expected a pod that PreFilter did not skip")
     return request

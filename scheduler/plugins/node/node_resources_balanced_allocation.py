@@ -58,7 +58,9 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs):
         """Yield an error for a balance that includes gpu-mem: this rule never sees gpu-mem and would count nothing."""
         for number, resource in enumerate(self.resources):
             if resource.name == resources.gpu_mem:
-                message = f"expected a resource that NodeResourcesFit judges, found {resource.name}: GpuShare scores it"
+                message = (
+                    f"expected a resource that NodeResourcesFit handles, found {resource.name}: GpuShare scores it"
+                )
                 yield ("resources", number, "name"), message
 
 

@@ -123,7 +123,7 @@ class ScoringStrategy(PluginArgs):
     def _line_where_it_counts(self) -> Self:
         if (self.type == _RATIO) is (self.requested_to_capacity_ratio is None):
             found = "none" if self.requested_to_capacity_ratio is None else f"one with type {self.type}"
-            raise ValueError(f"expected requestedToCapacityRatio with type {_RATIO} and only there, found {found}")
+            raise ValueError(f"expected requestedToCapacityRatio with type {_RATIO} and no other, found {found}")
         return self
 
     @property
@@ -158,7 +158,9 @@ class NodeResourcesFitArgs(PluginArgs):
         """Yield an error for a score by gpu-mem: this rule never sees gpu-mem and would count nothing."""
         for number, resource in enumerate(self.scoring_strategy.resources):
             if resource.name == resources.gpu_mem:
-                message = f"expected a resource that NodeResourcesFit judges, found {resource.name}: GpuShare scores it"
+                message = (
+                    f"expected a resource that NodeResourcesFit handles, found {resource.name}: GpuShare scores it"
+                )
                 yield ("scoringStrategy", "resources", number, "name"), message
 
 

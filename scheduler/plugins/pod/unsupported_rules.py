@@ -14,7 +14,7 @@ from scheduler.state.tables import Tables
 class UnsupportedRules(PreFilterPlugin):
     """Rejects a pod with a requirement that no rule supports, instead of ignoring the requirement.
 
-    - `pod asks for resource claims, which this scheduler does not support yet` (several are separated by commas)
+    - `pod uses resource claims, which this scheduler does not support yet` (several are separated by commas)
     - `pod exceeds a limit of this scheduler: 5000 node affinity terms (at most 64)`
 
     A preference without a rule does not reject; the pod is scheduled without it, and the log names the kind once.
@@ -31,4 +31,4 @@ class UnsupportedRules(PreFilterPlugin):
             return Rejected(f"pod exceeds a limit of this scheduler: {', '.join(over_limit)}")
         if not unsupported:
             return Relevance.SKIP
-        return Rejected(f"pod asks for {', '.join(unsupported)}, which this scheduler does not support yet")
+        return Rejected(f"pod uses {', '.join(unsupported)}, which this scheduler does not support yet")

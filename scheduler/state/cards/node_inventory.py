@@ -143,7 +143,9 @@ def _read(node: Node, resources: ResourceNames, unit_mib: int) -> NodeInventory:
         state = GpuState.WITHHELD
     if inventory.unit_mib != unit_mib:
         state = GpuState.OTHER_UNIT
-        problem = f"the node announces units of {inventory.unit_mib} MiB, this scheduler counts units of {unit_mib} MiB"
+        problem = (
+            f"the node announces units of {inventory.unit_mib} MiB, but this scheduler counts units of {unit_mib} MiB"
+        )
     return NodeInventory(
         state=state,
         cards=inventory.cards,
@@ -184,7 +186,7 @@ def newly_unhealthy(before: NodeInventory | None, now: NodeInventory) -> dict[in
         return {}
     were = {card.uuid for card in before.cards if card.health is not Health.UNHEALTHY}
     return {
-        slot: f"card {card.index} ({card.uuid}) is unhealthy: {card.reason[:_LONGEST_REASON] or 'no reason is given'}"
+        slot: f"card {card.index} ({card.uuid}) is unhealthy: {card.reason[:_LONGEST_REASON] or 'no reason given'}"
         for slot, card in enumerate(now.cards)
         if card.health is Health.UNHEALTHY and card.uuid in were
     }

@@ -36,7 +36,7 @@ def is_done(key: ClaimKey, name: str, node: str, volumes: Volumes, labels: Mappi
     labels: of the node, None if it is deleted.
     """
     if labels is None:
-        raise Failed(f"node {node} is gone")
+        raise Failed(f"node {node} no longer exists")
     claim, volume = _there(key, name, volumes)
     if volume is None:
         return _is_made(key, claim, node, volumes, labels)
@@ -59,9 +59,9 @@ def is_older(version: str, written: str) -> bool:
 def _there(key: ClaimKey, name: str, volumes: Volumes) -> tuple[Claim, Volume | None]:
     claim, volume = volumes.claim(key), volumes.volume(name) if name else None
     if name and volume is None:
-        raise Failed(f"persistentvolume {name} is gone")
+        raise Failed(f"persistentvolume {name} no longer exists")
     if claim is None:
-        raise Failed(f"persistentvolumeclaim {_said(key)} is gone")
+        raise Failed(f"persistentvolumeclaim {_said(key)} no longer exists")
     return claim, volume
 
 

@@ -37,7 +37,7 @@ class ScheduleResult:
             return self.message or "fits nowhere"
         cards = f", cards {','.join(str(share.index) for share in self.cards)}" if self.cards else ""
         scores = ", ".join(f"{name} {values}" for name, values in self.scores.items())
-        return f"fits {' '.join(self.feasible)}; goes to {self.node}{cards}; scores {scores}"
+        return f"fits {' '.join(self.feasible)}; is placed on {self.node}{cards}; scores {scores}"
 
     def node_that_differs(self, other: "ScheduleResult") -> str:
         """Return the first node on which they disagree; "" if they disagree on something else."""

@@ -22,7 +22,7 @@ _EVERYTHING: Final = (PluginRef[str](name="*"),)
 class Company(StrEnum):
     """Other plugins of the profile."""
 
-    ALONE = "alone, beside GpuShare and UnsupportedRules"
+    ALONE = "alone, alongside GpuShare and UnsupportedRules"
     DEFAULT = "in the default profile"
 
 
@@ -60,7 +60,7 @@ def message(rule: type[Plugin], failure: Failure, company: Company, cause: str, 
     """Return the complete text of the report."""
     lines = [f"{rule.name}: {cause}", "", f"The smallest history found, with {rule.name} {company}:"]
     lines += [f"{number:>3}. {sentence}" for number, sentence in enumerate(failure.log, start=1)]
-    lines += ["", *_outcome(failure), "", f"seed={seed} finds this history again."]
+    lines += ["", *_outcome(failure), "", f"seed={seed} reproduces this history."]
     return "\n".join(lines)
 
 
@@ -74,13 +74,11 @@ def _outcome(failure: Failure) -> list[str]:
                 f"  from scratch it is:      {failure.fresh}",
             ]
         case FailureKind.WAITING:
-            return [f"Then {about} still waits, and nobody wakes it, although it {failure.fresh}"]
+            return [f"Then {about} still waits and is not woken, although it {failure.fresh}"]
         case FailureKind.TABLES:
-            return [
-                "Then the tables are not what the pods hold: a fault of gpushare-scheduler itself, please report it."
-            ]
+            return ["Then the tables do not match the pods: this is a bug in gpushare-scheduler, please report it."]
         case FailureKind.RESTLESS:
-            return ["Then the engine wakes pods and finds no place for them, again and again."]
+            return ["Then the engine keeps waking pods that fit nowhere."]
         case FailureKind.RAISED:
             return [f"Then it raises {type(failure.error).__name__}: {failure.error}"]
 

@@ -33,7 +33,7 @@ class SetNode(Step):
         if new == old:
             return ""
         world.set_node(self.name, new)
-        verb = "comes" if old is None else "changes"
+        verb = "is created" if old is None else "changes"
         return f"node {self.name} {verb}{_listed(self.settings)}"
 
 
@@ -47,7 +47,7 @@ class RemoveNode(Step):
         if self.name not in world.nodes:
             return ""
         world.remove_node(self.name)
-        return f"node {self.name} goes"
+        return f"node {self.name} is deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class PodIsBound(Step):
         world.bind(self.name, self.node, self._written(world))
         asked = _listed(self.settings) if live is None else ""
         card = "" if self.card is None else f", card {self.card}"
-        return f"pod {self.name} is bound to {self.node}{card} by somebody else{asked}"
+        return f"pod {self.name} is bound to {self.node}{card} by another scheduler{asked}"
 
     def _written(self, world: TrialWorld) -> Texts:
         plan = world.pods[self.name].plan
@@ -109,7 +109,7 @@ class PodGoes(Step):
         if self.name not in world.pods:
             return ""
         world.remove_pod(self.name)
-        return f"pod {self.name} goes"
+        return f"pod {self.name} is deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class NextBindIsRefused(Step):
         if world.refuse_next:
             return ""
         world.refuse_next = True
-        return "the next bind will be refused"
+        return "the next bind will be rejected"
 
 
 def _listed(settings: tuple[Setting, ...]) -> str:

@@ -19,12 +19,12 @@ from scheduler.testing.rules.world import RESOURCES
 # Least likely first: a broader declaration may explain the effect of a narrower one.
 _CHANGES: Final[Mapping[Change, str]] = {
     Change.DOMAINS: "other nodes, or the pods there",
-    Change.COMPANY: "the pods that come to it",
+    Change.COMPANY: "the pods that are placed on it",
     Change.CARDS: "the GPU memory in use on it",
     Change.PORTS: "the host ports in use on it",
     Change.PODS: "the pods on it",
     Change.INVENTORY: "its cards",
-    Change.ALLOCATABLE: "what it has allocatable",
+    Change.ALLOCATABLE: "its allocatable resources",
     Change.IMAGES: "its images",
     Change.FEATURES: "the features that it declares",
     Change.ANNOTATIONS: "its annotations",
@@ -33,7 +33,7 @@ _CHANGES: Final[Mapping[Change, str]] = {
     Change.LABELS: "its labels",
 }
 _OF_CARDS: Final = (CardFilterPlugin, CardScorePlugin, CardSetPlugin)
-_UNSIGNED: Final = "`signature` lacks something: two pods share one, and the rule tells them apart"
+_UNSIGNED: Final = "`signature` lacks something: two pods share one, but the rule distinguishes them"
 Retold = Callable[[type[Plugin]], bool]
 
 
@@ -48,7 +48,7 @@ def suspect(rule: type[Plugin], args: PluginArgs, history: History, failure: Fai
         case FailureKind.RAISED:
             return f"it raises {type(failure.error).__name__}: {failure.error}"
         case FailureKind.RESTLESS:
-            return "the engine does not come to rest: it is woken for places that it then refuses"
+            return "the engine does not settle: pods are woken for nodes that the rule then rejects"
         case FailureKind.TABLES:
             return "the tables are wrong"
         case FailureKind.ANSWER if not _stale(failure):
@@ -92,10 +92,11 @@ def _signature(rule: type[Plugin], history: History, heals: Retold) -> str:
     for name, of_pod in fields.items():
         if heals(_signing(rule, (of_pod,))):
             return (
-                f"`signature` lacks {name}: two pods that differ in it share a signature, and the rule tells them apart"
+                f"`signature` lacks {name}: two pods that differ in it share a signature, "
+                "but the rule distinguishes them"
             )
     if heals(_signing(rule, tuple(fields.values()))):
-        return "`signature` lacks several fields: two pods share one, and the rule tells them apart"
+        return "`signature` lacks several fields: two pods share one, but the rule distinguishes them"
     return ""
 
 
@@ -179,7 +180,7 @@ def _pre_filter(rule: type[Plugin], failure: Failure) -> str:
     world, pod = failure.world, failure.pod
     plugin = next((plugin for plugin in world.profile.pre_filter if isinstance(plugin, rule)), None)
     if plugin is None or pod is None:
-        return "it keeps something of pods or nodes itself, or `scores` reads more of a pod than its Template"
+        return "it stores data about pods or nodes itself, or `scores` reads more of a pod than its Template"
     from_nothing = plugin.pre_filter(pod, Tables(RESOURCES), CycleState())
     if from_nothing != plugin.pre_filter(pod, world.tables, CycleState()):
         return "`pre_filter` looks at nodes; its answer may depend on the pod's Template and `signature` only"
@@ -191,10 +192,10 @@ def _of_the_past(failure: Failure) -> str:
     fact = _wrong_fact(failure)
     if fact is not None:
         return (
-            f"the Fact {fact.__name__} counts wrongly: made again from the same objects, it says something else; "
-            "`book` with sign -1 has to undo what sign 1 did, from what `read` returned alone"
+            f"the Fact {fact.__name__} counts wrongly: rebuilt from the same objects, it gives another result; "
+            "`book` with sign -1 must undo what sign 1 did, using only what `read` returned"
         )
-    return "it keeps something of pods or nodes itself, outside of its Facts"
+    return "it stores data about pods or nodes itself, outside its Facts"
 
 
 def _wrong_fact(failure: Failure) -> type[Fact[Any]] | None:

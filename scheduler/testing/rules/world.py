@@ -108,7 +108,7 @@ class TrialWorld:
                 return
             if isinstance(decision.outcome, Placement):
                 self._binding_ends(decision.outcome)
-        raise Restless(f"the engine is not at rest after {_MOST_ATTEMPTS} attempts")
+        raise Restless(f"the engine has not settled after {_MOST_ATTEMPTS} attempts")
 
     def pass_time(self, *, always: bool = False) -> None:
         """End back-offs after rejected binds. always: let time pass even without any."""
@@ -156,11 +156,11 @@ class TrialWorld:
         if self.refuse_next:
             self.refuse_next = False
             self.refused.add(live.name)
-            self.happened.append(f"{live.name} is to go to {placement.node}, and its bind is refused")
+            self.happened.append(f"{live.name} is placed on {placement.node}, but its bind is rejected")
             self.engine.bind_failed(placement, self.now_s)
             return
         cards = ",".join(str(card.index) for card in placement.cards)
-        self.happened.append(f"{live.name} goes to {placement.node}{f', card {cards}' if cards else ''}")
+        self.happened.append(f"{live.name} is bound to {placement.node}{f', card {cards}' if cards else ''}")
         live.node, live.written = placement.node, placement.annotations
         self.engine.pod_assigned(self.pod(live))
         self.engine.bound(placement)

@@ -86,16 +86,16 @@ _CHECKS: Final = {
         _FAILED, f"the card that the annotation names has less than the pod requests, {_EVERYWHERE}", _AGAIN
     ),
     UNKNOWN_CARD: _Check(
-        _FAILED, "the annotations name a card by its UUID that the node does not announce", "kubectl gpushare audit"
+        _FAILED, "the annotations name the UUID of a card that the node does not announce", "kubectl gpushare audit"
     ),
     UNIT: _Check(
-        _FAILED, "the numbers are in another memory unit than the node's", f"{_AGAIN}, in the unit of the node"
+        _FAILED, "the numbers are in a memory unit other than the node's", f"{_AGAIN}, in the unit of the node"
     ),
     DISAGREES: _Check(_FAILED, "annotations and requests differ; the requests are counted", _AGAIN),
     NO_NODE: _Check(_FAILED, "the node does not exist", "delete them"),
     TERMINATING: _Check(
         _FAILED,
-        "being deleted; they count until then, but the extender may already allocate their memory to others",
+        "being deleted; they still count, but the extender may already allocate their memory to others",
         "wait until they no longer exist",
     ),
     PENDING: _Check(
@@ -111,7 +111,7 @@ _CHECKS: Final = {
     WHOLE_CARD: _Check(
         Severity.WARNING,
         f"requests for all units of a card; our device plugin may announce one unit less, {_EVERYWHERE}",
-        "request one unit less, or countReservedMemory: true in the device plugin's configuration (docs/migrate.md)",
+        "request one unit less, or set countReservedMemory: true in the plugin's configuration (docs/migrate.md)",
     ),
 }
 
@@ -230,14 +230,14 @@ def _of_unknown(record: PodRecord, announced: NodeInventory) -> tuple[str, str]:
         return WITHOUT_CARD, ""
     if legacy_index(record.pod.annotations) is None:
         return NO_SUCH_CARD, f"{names.MEM_IDX} is {said[:_LONGEST]!r}"
-    return DISAGREES, f"{names.MEM_IDX} names one card, and it requests several"
+    return DISAGREES, f"{names.MEM_IDX} names one card, but the pod requests several"
 
 
 def _of_request(record: PodRecord) -> Iterator[str]:
     said = record.pod.annotations.get(names.MEM_POD, "none")
     written = record.written
     if written.decided and written.index_only and said != str(written.units):
-        yield f"{names.MEM_POD} is {said[:_LONGEST]}, its containers request {written.units}"
+        yield f"{names.MEM_POD} is {said[:_LONGEST]}, but its containers request {written.units}"
 
 
 def _count(found: Sequence[object], what: str) -> str:

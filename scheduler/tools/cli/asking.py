@@ -172,7 +172,9 @@ async def cluster_view(
         # A running scheduler knows these; the answer says that they are unknown here.
         of.reading.engine.budgets_listed()
     if unread:
-        of.unread.insert(0, f"not allowed to read, and left out: {some(unread, _MOST_NAMES)}; see docs/explain.md")
+        of.unread.insert(
+            0, f"left out, because reading them is not allowed: {some(unread, _MOST_NAMES)}; see docs/explain.md"
+        )
         of.reading = dataclasses.replace(of.reading, unread=frozenset(unread))
     return of
 

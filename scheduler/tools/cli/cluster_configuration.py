@@ -103,7 +103,7 @@ async def written(cluster: Cluster) -> Written | None:
             if found is not None:
                 return found
     except ApiForbidden:
-        warn([f"not allowed to read the scheduler's configuration, so its defaults are used; {_FLAG} names a file"])
+        warn([f"the scheduler's configuration may not be read, so its defaults are used; name a file with {_FLAG}"])
     except ApiError as error:
         raise Unreadable(error.message) from error
     return None

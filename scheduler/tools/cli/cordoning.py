@@ -43,7 +43,7 @@ def write(target: Target, change: Change, node: str, cards: Sequence[str], *, dr
             return await written(of.cluster, of.configuration, change, node, cards, dry_run=dry_run)
 
     made = asyncio.run(in_cluster())
-    show((*(("dry run: nothing is changed",) if dry_run else ()), *told(made, node)))
+    show((*(("dry run: nothing was changed",) if dry_run else ()), *told(made, node)))
 
 
 def told(made: Cordon, node: str) -> tuple[str, ...]:
@@ -75,11 +75,11 @@ async def written(
         except ApiConflict:
             continue
         except ApiRejected as error:
-            raise Unanswerable(f"node {node} is not changed: {error.message}") from error
+            raise Unanswerable(f"node {node} was not changed: {error.message}") from error
         except ApiError as error:
-            raise Unreadable(f"whether node {node} is changed is not known: {error.message}") from error
+            raise Unreadable(f"it is unknown whether node {node} was changed: {error.message}") from error
         return made
-    raise Unanswerable(f"node {node} is not changed: another client keeps changing it; try again")
+    raise Unanswerable(f"node {node} was not changed: another client keeps changing it; try again")
 
 
 def _change(tables: Tables, change: Change, node: str, cards: Sequence[str]) -> Cordon:

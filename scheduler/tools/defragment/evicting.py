@@ -181,7 +181,7 @@ class Rebalancing:
             async with asyncio.timeout(self._timeout_s):
                 await anext(changes)
         except TimeoutError as error:
-            message = f"pod {pod} is not evicted: pods could not be listed within {self._timeout_s:g} s"
+            message = f"pod {pod} was not evicted: pods could not be listed within {self._timeout_s:g} s"
             raise Unreadable(message) from error
 
     async def _evict(self, pod: PodKey) -> None:
@@ -190,9 +190,9 @@ class Rebalancing:
         except ApiNotFound:
             self._say(f"pod {pod} no longer exists")
         except (ApiRejected, ApiThrottled) as error:
-            raise Unanswerable(f"pod {pod} is not evicted: {error.message}") from error
+            raise Unanswerable(f"pod {pod} was not evicted: {error.message}") from error
         except ApiError as error:
-            raise Unreadable(f"whether pod {pod} is evicted is not known: {error.message}") from error
+            raise Unreadable(f"it is unknown whether pod {pod} was evicted: {error.message}") from error
 
     async def _following(self, successors: Successors) -> AsyncGenerator[None, None]:
         """Yield after each change, once all pods are listed."""
@@ -244,7 +244,7 @@ def _without_successor(pod: PodKey, timeout_s: float, successors: Successors) ->
     waiting = successors.waiting()
     named = f": {some(waiting, _MOST_NAMES)}" if waiting else ""
     count = f"{len(waiting)} pod{'' if len(waiting) == 1 else 's'} of its owner wait{'s' if len(waiting) == 1 else ''}"
-    return f"pod {pod} is evicted, and no successor of it is bound after {timeout_s:g} s; {count}{named}"
+    return f"pod {pod} was evicted, but no successor of it was bound within {timeout_s:g} s; {count}{named}"
 
 
 def _elsewhere(plan: MovePlan, of: ClusterView, uid: str) -> str:
@@ -262,16 +262,16 @@ def _elsewhere(plan: MovePlan, of: ClusterView, uid: str) -> str:
     if record.node == move.to.node and cards.keys() == move.to.cards.keys():
         return ""
     planned = where_of(move.to.node, move.to.cards)
-    return f"the successor of pod {move.pod} is on {where_of(record.node, cards)}; planned was {planned}."
+    return f"the successor of pod {move.pod} is on {where_of(record.node, cards)}; the plan was {planned}."
 
 
 def _in_vain(before: MovePlan, after: MovePlan) -> str:
     """Return why the last move failed; "" if it succeeded."""
     was, now = before.answer.fragmentation, after.answer.fragmentation
     if was is not None and now is not None:
-        return "" if now.before < was.before else f"{_progress(after)} {was.before:.1f} were before."
+        return "" if now.before < was.before else f"{_progress(after)} Before the move: {was.before:.1f}."
     if after.answer.place is None or len(after.moves) >= len(before.moves):
-        return f"{verdict(after.answer)} Another pod has taken the room, or a pod was not placed as planned."
+        return f"{verdict(after.answer)} Another pod has taken the space, or a pod was not placed as planned."
     return ""
 
 

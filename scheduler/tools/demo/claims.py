@@ -76,7 +76,7 @@ def _alone(checker: ClusterChecker) -> Assertion:
     where = f"card {bound.shares[0].index} of node {bound.node}" if bound.shares else "no card"
     sentence = f"an exclusive pod had {where} to itself until it ended"
     return Assertion(
-        sentence if not others else f"{sentence}, but {', '.join(others)} came there", bool(card) and not others
+        sentence if not others else f"{sentence}, but {', '.join(others)} ran there too", bool(card) and not others
     )
 
 
@@ -118,7 +118,7 @@ def _legacy_node(checker: ClusterChecker) -> Assertion:
 
 def _other_model(checker: ClusterChecker) -> Assertion:
     bound = _last(checker, "not-t4")
-    return Assertion(f"a pod that excludes Tesla-T4 went to node {bound.node}", bound.node not in {"", "t4"})
+    return Assertion(f"a pod that excludes Tesla-T4 was placed on node {bound.node}", bound.node not in {"", "t4"})
 
 
 def _refused(evidence: Evidence, pod: str, because: str) -> Assertion:

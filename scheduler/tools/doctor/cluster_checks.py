@@ -43,7 +43,7 @@ def _scheduler(facts: ClusterFacts) -> Iterator[ClusterFinding]:
         yield found(FAILED, f"no scheduler holds the Lease {name}: no scheduler is running", START)
     elif not facts.lease_is_renewed:
         since = f", for {facts.lease_age_s:.0f} s" if facts.lease_age_s is not None else ""
-        message = f"{lease.spec.holder_identity} holds the Lease {name} and does not renew it{since}"
+        message = f"{lease.spec.holder_identity} holds the Lease {name} but does not renew it{since}"
         yield found(FAILED, message, START)
     else:
         yield found(OK, f"{lease.spec.holder_identity} holds the Lease {name}")
@@ -65,13 +65,15 @@ def _policies(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Whether other users can forge allocations."""
     remedy = "docs/operations.md, Install the same again; docs/security.md, What the policies reject"
     if facts.policies is None:
-        message = "this API server has no ValidatingAdmissionPolicy: anyone who can write pods can take cards of others"
+        message = (
+            "this API server has no ValidatingAdmissionPolicy: anyone who can write pods can take other pods' cards"
+        )
         yield ClusterFinding(check="policies", severity=WARNING, message=message, remedy="Kubernetes 1.30 or newer")
         return
     missing = [name for name in names.POLICIES if name not in facts.policies]
     idle = [name for name in names.POLICIES if facts.policies.get(name) is False]
     for found, words in (
-        (missing, "not there"),
+        (missing, "missing"),
         (idle, "not enforced: no binding denies violations in all namespaces"),
     ):
         if found:
@@ -104,7 +106,9 @@ def _versions(facts: ClusterFacts) -> Iterator[ClusterFinding]:
         about = tuple(
             f"driver {driver[:_LONGEST]}: {count(nodes, 'node')}" for driver, nodes in sorted(drivers.items())
         )
-        yield ClusterFinding(check="versions", severity=OK, message=f"there are {len(drivers)} drivers", about=about)
+        yield ClusterFinding(
+            check="versions", severity=OK, message=f"{len(drivers)} driver versions are in use", about=about
+        )
 
 
 def _images(of: Sequence[objects.PodObject]) -> Mapping[str, str]:

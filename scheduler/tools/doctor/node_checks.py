@@ -35,7 +35,7 @@ def inventories(facts: ClusterFacts) -> Iterator[ClusterFinding]:
         yield of_nodes("inventory", FAILED, message, without, _on_the_pod(without, _LOG))
     if stray := _stray(facts, announcing):
         message = f"{count(stray, 'node')} with {names.INVENTORY}, without {label} and without a device plugin"
-        chosen = f"{remedy}, or the label that devicePlugin.selectNodesBy wants"
+        chosen = f"{remedy}, or the label that devicePlugin.selectNodesBy requires"
         yield of_nodes("inventory", WARNING, message, stray, f"{chosen}; docs/runbooks/GpusharePluginAway.md")
     if not announcing and not without:
         yield ClusterFinding(check="inventory", severity=FAILED, message=f"no node has {label}", remedy=remedy)
@@ -173,7 +173,9 @@ def pods(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     yield from found
     if not found:
         yield ClusterFinding(
-            check="pods", severity=Severity.OK, message=f"{count(asking, 'pod')} with GPU memory, all of ours"
+            check="pods",
+            severity=Severity.OK,
+            message=f"{count(asking, 'pod')} with GPU memory, all handled by this scheduler",
         )
 
 

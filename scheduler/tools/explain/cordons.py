@@ -15,10 +15,10 @@ from scheduler.state.tables import Tables
 
 _MOST_PODS: Final = 5
 _ELSEWHERE: Final = {
-    Out.UNHEALTHY: "is unhealthy and takes none until it has recovered",
-    Out.SUSPECT: "is suspect and takes none until it is healthy",
-    Out.LISTED: f"ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}NODE still lists it: it takes none",
-    Out.ANNOUNCED_TWICE: "is also announced by another node and takes none while that node has its pods",
+    Out.UNHEALTHY: "is unhealthy and takes no pods until it has recovered",
+    Out.SUSPECT: "is suspect and takes no pods until it is healthy",
+    Out.LISTED: f"ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}NODE lists it, so it takes no pods",
+    Out.ANNOUNCED_TWICE: "is also announced by another node and takes no pods while that node has its pods",
 }
 
 

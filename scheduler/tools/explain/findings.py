@@ -78,7 +78,7 @@ def lines(found: Findings) -> Iterator[Line]:
     """Yield lines for a terminal."""
     counts = [(severity, sum(one.severity is severity for one in found.findings)) for severity in Severity]
     told = ", ".join(f"{count} {severity}" for severity, count in counts if count)
-    yield Line(f"{found.looked_at}. {f'Found: {told}.' if told else 'Nothing was found.'}")
+    yield Line(f"{found.looked_at}. {f'Found: {told}.' if told else 'No problems found.'}")
     for one in found.findings:
         yield Line(f"{one.severity:8} {one.check}: {one.message}", _TONES[one.severity])
         # Names that are in the sentence are not repeated.

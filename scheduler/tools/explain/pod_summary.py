@@ -62,16 +62,14 @@ def explain(
     ours = pod.scheduler_name in engine.scheduler_names
     words = [sentence(mistake) for mistake in mistaken]
     if pod.finished:
-        return _settled(engine, pod, "finished", f"It is {pod.phase} and no longer holds anything.")
+        return _settled(engine, pod, "finished", f"It is {pod.phase} and no longer holds any resources.")
     if pod.node_name:
         return _settled(engine, pod, "bound", _whereabouts(reading, pod), *words, place=_place(engine, pod))
     if pod.terminating:
         return _settled(engine, pod, "terminating", "It is being deleted and is no longer scheduled.")
     if not ours:
         if not (pod.template.gpu_units or pod.template.gpu_request_error):
-            said = (
-                f"Scheduler {pod.scheduler_name} decides over it, and it requests no GPU memory: nothing to say here."
-            )
+            said = f"It belongs to scheduler {pod.scheduler_name} and requests no GPU memory: nothing to explain here."
             return _settled(engine, pod, "foreign", said)
         ours_is = own_name(engine)
         words.append(sentence(forgotten(pod.scheduler_name, ours_is)))
@@ -240,7 +238,7 @@ def _whereabouts(reading: ClusterSnapshot, pod: Pod) -> str:
     elif pod.template.gpu_units:
         told += "; its cards cannot be read, so its request counts against each of them"
     if pod.terminating:
-        told += "; it is being deleted and holds that until it ends"
+        told += "; it is being deleted and holds them until it ends"
     return f"{told}."
 
 

@@ -111,7 +111,9 @@ def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> Gene
         return replace(node, leaving=named, remedy=_fits_once(reading, leaving))
     text = "; ".join(_by_hand(node.name, node.rules, node.cards))
     if too_many and not text:
-        text = f"not tried: more than {reading.most_leaving} pods are on the node; kubectl gpushare explain tries it"
+        text = (
+            f"not tested: the node has more than {reading.most_leaving} pods; run kubectl gpushare explain to test it"
+        )
     return replace(node, remedy=text or _nobody(reading, pod, node.name))
 
 
@@ -204,7 +206,7 @@ def _nobody(reading: ClusterSnapshot, pod: Pod, node: str) -> str:
     kept = sorted(reading.named(record.pod.key) for record in records if record.nominated)
     if kept:
         are = "is" if len(kept) == 1 else "are"
-        return f"room is kept there for {listed_pods(kept, _MOST_NAMED)}, which {are} nominated to the node"
+        return f"its free room is set aside for {listed_pods(kept, _MOST_NAMED)}, which {are} nominated to the node"
     if any(record.pod.owner_uid == pod.owner_uid != "" for record in records):
         return "no pod could make room by ending, except pods of its own controller, which replaces them"
     return "no pod could make room by ending"
@@ -221,7 +223,7 @@ def _by_hand(node: str, rules: Sequence[RuleRejection], cards: Sequence[Explaine
     if "cordoned" in states:
         yield f"lift the cordon of its cards: {typed('kubectl', 'annotate', 'node', node, f'{names.CORDON}-')}"
     if "listed" in states:
-        yield f"take its cards out of ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}{node}"
+        yield f"remove its cards from ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}{node}"
     if "unhealthy" in states or "suspect" in states:
         described = typed("kubectl", "describe", "node", node)
         yield f"its cards have to recover: see docs/nodes-and-cards.md and {described}"

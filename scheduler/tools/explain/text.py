@@ -44,7 +44,7 @@ def what_if_text(answer: WhatIfAnswer, width: int) -> str:
     if rows:
         lines += ["", *_table(("NODE", "CARDS", "COPIES"), rows[:_MOST_PLACES], width, right=(2,))]
         if len(rows) > _MOST_PLACES:
-            lines.append(f"and {len(rows) - _MOST_PLACES} more places")
+            lines.append(f"and {len(rows) - _MOST_PLACES} more")
     if answer.before is not None and answer.after is not None:
         lines += ["", *_wrapped(left_over(answer.before, answer.after), width)]
     if answer.next is not None:
@@ -139,7 +139,7 @@ def preempting(answer: Explanation) -> str:
         return ""
     cards = _cards(found.cards)
     onto = f" and give it card {cards}" if cards else ""
-    return f"Preemption would remove {listed_pods(found.victims, _MOST_PODS)} from node {found.node}{onto}."
+    return f"Preemption would evict {listed_pods(found.victims, _MOST_PODS)} from node {found.node}{onto}."
 
 
 def _groups(answer: Explanation, width: int) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _groups(answer: Explanation, width: int) -> Iterator[str]:
 
 def _node(answer: Explanation, node: ExplainedNode, width: int) -> Iterator[str]:
     if not node.rules:
-        yield f"Node {node.name} takes it."
+        yield f"It fits on node {node.name}."
     for rejection in node.rules:
         cause = f" ({rejection.cause})" if rejection.cause else ""
         yield from _wrapped(f"Node {node.name}: {rejection.rule}: {rejection.reason}{cause}", width)

@@ -134,7 +134,7 @@ def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.
     names = sorted(set(chosen.nodes))
     for name in names:
         if not wire.is_name(name):
-            raise InspectFailed(f"{name!r} is no name of a node")
+            raise InspectFailed(f"{name!r} is not a node name")
     try:
         return asyncio.run(read(os.environ, chosen.kubeconfig, chosen.context, names))
     except CannotRead as error:

@@ -184,7 +184,7 @@ def _any(found: Sequence[object], otherwise: str) -> bool:
 
 def _only_tables(output: str | None) -> None:
     if output not in {None, "wide"}:
-        give_up(PROGRAM, f"--watch prints tables, and not {output}")
+        give_up(PROGRAM, f"--watch prints tables, not {output}")
 
 
 def _follow(

@@ -149,7 +149,7 @@ class LeaderPage:
 
 def _why(error: Exception) -> str:
     if isinstance(error, aiohttp.ServerFingerprintMismatch):
-        return "it presents a certificate other than ours"
+        return "it presents a different certificate"
     said = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     return one_line(str(said)) or type(error).__name__
 

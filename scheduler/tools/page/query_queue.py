@@ -32,7 +32,7 @@ class QueryQueue:
         viewer: its sender. Raises AccessDenied if too many are queued, in total or of this viewer.
         """
         if self._asking[viewer] >= _MOST_OF_ONE:
-            raise AccessDenied(HTTPStatus.TOO_MANY_REQUESTS, "Your earlier questions are still being answered.")
+            raise AccessDenied(HTTPStatus.TOO_MANY_REQUESTS, "Your earlier queries are still being answered.")
         if self._asking.total() >= _MOST_ASKING:
             raise AccessDenied(HTTPStatus.TOO_MANY_REQUESTS, "The server is busy; try again in a moment.")
         self._asking[viewer] += 1

@@ -219,8 +219,8 @@ def _gain(figure: Figure | None) -> str:
 
 
 def _closing(found: Sequence[ComparedConfig], outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield f"Runs: {len(outcomes)}. Pods of a run: {_range([each.pods for each in outcomes])}."
-    yield f"Seconds a run: {', '.join(f'{each.config} {each.took_s:.1f}' for each in found)}."
+    yield f"Runs: {len(outcomes)}. Pods per run: {_range([each.pods for each in outcomes])}."
+    yield f"Seconds per run: {', '.join(f'{each.config} {each.took_s:.1f}' for each in found)}."
 
 
 def _range(values: Sequence[int]) -> str:

@@ -57,7 +57,7 @@ def refuse_twins(steps: Iterable[Step], arrivals: Iterable[PodComes]) -> None:
     }
     twice = [step.pod.metadata.name for step in arrivals if (_NAMESPACE, step.pod.metadata.name) in there]
     if twice:
-        message = f"expected each pod once, found in a cluster file, too: {', '.join(twice[:_MOST_TOLD])}"
+        message = f"expected each pod once, found in a cluster file too: {', '.join(twice[:_MOST_TOLD])}"
         raise ConfigurationError([Mistake("", "arrivals", message)])
 
 

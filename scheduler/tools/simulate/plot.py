@@ -31,7 +31,7 @@ def _check_place(file: Path) -> None:
     try:
         message = _unwritable(file)
     except OSError as error:
-        message = f"{file} may not be written: {error.strerror}"
+        message = f"{file} cannot be written: {error.strerror}"
     if message:
         raise NoPlot(message)
 
@@ -42,7 +42,7 @@ def _unwritable(file: Path) -> str:
     if file.is_dir():
         return f"{file}: expected a file, found a folder"
     may = os.access(file, os.W_OK) if file.exists() else os.access(file.parent, os.W_OK | os.X_OK)
-    return "" if may else f"{file} may not be written"
+    return "" if may else f"{file} cannot be written"
 
 
 def plot(outcomes: Sequence[Outcome], file: Path, title: str = "") -> None:

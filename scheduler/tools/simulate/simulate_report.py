@@ -110,7 +110,7 @@ def _in_numbers(found: Summary) -> Iterable[str]:
     )
     if found.models:
         part = f"{found.fragmented:.0f} ({found.fragmented / found.free if found.free else 0.0:.0%})"
-        yield f"Units free when the last pod had come: {found.free}, of which the usual pod cannot use {part}."
+        yield f"Units free when the last pod had arrived: {found.free}; typical pods cannot use {part}."
 
 
 def _remarks(report: Report, took_s: float) -> Iterable[str]:

@@ -57,8 +57,8 @@ def test_what_is_written_is_read_again(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("line", "mistake"),
     [
-        ("P,0,,1,1,1,1,,", "line 2, name: expected a pod's name: small letters, digits, - and ., found 'P'"),
-        (",0,,1,1,1,1,,", "line 2, name: expected a pod's name: small letters, digits, - and ., found ''"),
+        ("P,0,,1,1,1,1,,", "line 2, name: expected a pod name of lowercase letters, digits, - and ., found 'P'"),
+        (",0,,1,1,1,1,,", "line 2, name: expected a pod name of lowercase letters, digits, - and ., found ''"),
         ("p,soon,,1,1,1,1,,", "line 2, at_s: expected a number of seconds from 0 to 1e9, found 'soon'"),
         ("p,nan,,1,1,1,1,,", "line 2, at_s: expected a number of seconds from 0 to 1e9, found 'nan'"),
         ("p,1.1e9,,1,1,1,1,,", "line 2, at_s: expected a number of seconds from 0 to 1e9, found '1.1e9'"),
@@ -68,8 +68,8 @@ def test_what_is_written_is_read_again(tmp_path: Path, name: str) -> None:
         ("p,0,,1,1,1,257,,", "line 2, cards: expected a whole number from 0 to 256, found '257'"),
         ("p,0,,1,1,1,0,,", "line 2, cards: expected both units_per_card and cards, or neither; found 1 and 0"),
         ("p,0,,1,1,0,2,,", "line 2, cards: expected both units_per_card and cards, or neither; found 0 and 2"),
-        ("p,0,,1,1,0,0,A,", "line 2, models: expected none of a pod without cards"),
-        ("p,0,,1,1,1,1,A||B,", "line 2, models: expected names of models with | between them, found 'A||B'"),
+        ("p,0,,1,1,0,0,A,", "line 2, models: expected none for a pod without cards"),
+        ("p,0,,1,1,1,1,A||B,", "line 2, models: expected model names separated by |, found 'A||B'"),
         ("p,0,,1,1,1,1,,high", "line 2, priority: expected a whole number, found 'high'"),
         ("p,0,,1", "line 2: expected 9 values, found 4"),
     ],
@@ -88,14 +88,14 @@ def test_all_mistakes_are_told_at_once_the_first_50_of_them(tmp_path: Path) -> N
 
 def test_two_pods_of_one_name_are_a_mistake(tmp_path: Path) -> None:
     text = f"{HEAD}p,0,,1,1,1,1,,\nq,0,,1,1,1,1,,\np,0,,1,1,1,1,,\n"
-    assert mistakes_in(tmp_path, text) == ["line 4, name: expected each name once, 'p' is also on line 2"]
+    assert mistakes_in(tmp_path, text) == ["line 4, name: expected each name once; 'p' is also on line 2"]
 
 
 def test_a_wrong_head_is_told_and_nothing_else(tmp_path: Path) -> None:
     assert mistakes_in(tmp_path, "name,at_s,cpu_milli,memory_mib,unit_per_card,cards,cards\nP,x\n") == [
         "line 1, unit_per_card: unknown column; did you mean units_per_card?",
-        "line 1, cards: is there more than once",
-        f"line 1: expected a head with the columns {', '.join(COLUMNS[:6])}; missing: units_per_card",
+        "line 1, cards: appears more than once",
+        f"line 1: expected a header with the columns {', '.join(COLUMNS[:6])}; missing: units_per_card",
     ]
 
 

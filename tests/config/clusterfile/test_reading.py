@@ -273,7 +273,7 @@ def test_a_fault_happens_to_a_card_or_to_a_node(cluster: Reader) -> None:
         ),
         pytest.param(
             "nodes: [{name: a, count: 2, cards: [{memoryMiB: 1, model: m, uuid: u}]}]",
-            "nodes[0]: uuid names one card, but there are 2 such nodes",
+            "nodes[0]: uuid names one card, but this entry describes 2 nodes",
             id="one UUID for the cards of two nodes",
         ),
         pytest.param(
@@ -356,5 +356,5 @@ def test_copies_of_a_pod_do_not_share_its_uid(cluster: Reader) -> None:
 @pytest.mark.parametrize("field", ["at_s", "runs_s", "count"])
 def test_a_field_of_a_pods_entry_is_a_mistake_in_a_manifest(cluster: Reader, field: str) -> None:
     bare = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{{name: c}}]}}\n{field}: 5\n"
-    words = f"is not a field of a manifest: write `pods: [{{{field}: 5, pod: …}}]` with the manifest as pod"
+    words = f"is not a field of a manifest: write `pods: [{{{field}: 5, pod: …}}]`, with the manifest under pod"
     assert cluster.mistakes(bare) == [f"0.yaml: Pod p: {field}: {words}"]

@@ -76,8 +76,7 @@ def test_the_ends_of_a_range_belong_to_it(model: type[BaseModel], name: str, val
         pytest.param("Example.com/gpus", f"{NAME}'Example.com/gpus'", id="a domain in capitals"),
         pytest.param(
             "default-scheduler",
-            "expected another name than default-scheduler, whose pods kube-scheduler binds: both would bind the same "
-            "pods",
+            "expected a name other than default-scheduler, because kube-scheduler would bind the same pods",
             id="kube-scheduler's",
         ),
     ],
@@ -110,7 +109,7 @@ PLACE = "profiles[0].pluginConfig[1].args.scoringStrategy.resources[1].name"
     [
         pytest.param(
             "aliyun.com/gpu-mem",
-            "expected a resource that NodeResourcesFit judges, found aliyun.com/gpu-mem: GpuShare scores it",
+            "expected a resource that NodeResourcesFit handles, found aliyun.com/gpu-mem: GpuShare scores it",
             id="gpu-mem",
         ),
         pytest.param(

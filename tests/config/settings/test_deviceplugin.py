@@ -44,7 +44,7 @@ def test_off_needs_no_quotes(tmp_path: Path) -> None:
         pytest.param({"listen": "10262"}, "host:port", id="a port alone"),
         pytest.param({"cdiDir": "cdi"}, "absolute path", id="relative to what"),
         pytest.param({"cdiSpecDirs": ["/etc/cdi", "cdi"]}, "absolute path", id="one relative path"),
-        pytest.param({"cdiSpecDirs": ["/run/cdi", "/run//cdi/"]}, "found several times: /run/cdi", id="a path twice"),
+        pytest.param({"cdiSpecDirs": ["/run/cdi", "/run//cdi/"]}, "found more than once: /run/cdi", id="a path twice"),
         pytest.param({"cdiSpecDirs": []}, "at least one directory, such as /var/run/cdi", id="no path"),
         pytest.param({"kubelet": {"devicePluginDir": ""}}, "absolute path", id="an empty path"),
         pytest.param({"ignoredXids": [31, 79], "hardwareXids": [79]}, "in ignoredXids too: 79", id="in both lists"),
@@ -68,7 +68,7 @@ file: nodeName: is missing
 file: memoryUnitMiB: expected at least 1, at most 1048576, found 0
 flag --mode: mode: expected 'auto', 'cdi' or 'environment', found 'envronment'; did you mean environment?
 file: kubelet.socket: unknown field; expected one of: devicePluginDir, podResourcesSocket
-file: simulateControl: expected simulate as well: faults are for simulated cards only
+file: simulateControl: expected simulate to be set: faults apply to simulated cards only
 environment GPUSHARE_DEVICE_PLUGIN_RECONCILEINTERVAL: reconcileInterval: expected at least 30s, at most 1h, found '5s'
 file: cdiDirs: unknown field; did you mean cdiDir?
 """
@@ -117,8 +117,8 @@ ALLOWED = "{units}, {mib}, {percent}, {uuid}, {index}, {pod_uid}, {container}"
         pytest.param({"environment": {"A": "{mib.real}"}}, ALLOWED, id="an attribute"),
         pytest.param({"environment": {"A": "{"}}, ALLOWED, id="a lone brace"),
         pytest.param({"environment": {"A=B": "1"}}, "name of a variable", id="no name"),
-        pytest.param({"environment": {"NVIDIA_VISIBLE_DEVICES": "all"}}, "sets itself", id="other cards"),
-        pytest.param({"environment": {"ALIYUN_COM_GPU_MEM_IDX": "1"}}, "sets itself", id="another index"),
+        pytest.param({"environment": {"NVIDIA_VISIBLE_DEVICES": "all"}}, "does not set itself", id="other cards"),
+        pytest.param({"environment": {"ALIYUN_COM_GPU_MEM_IDX": "1"}}, "does not set itself", id="another index"),
         pytest.param(mount(), "exactly one of hostPath, directory, content, found none", id="from nowhere"),
         pytest.param(mount(hostPath="/a", content="b"), "found hostPath, content", id="from two places"),
         pytest.param(mount(content="b", readOnly=False), "all containers of the node have", id="a file of everybody's"),

@@ -229,7 +229,7 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
         ("LOGLEVEL__0", "x", "unknown field"),
         ("PROFILES__FIRST__SCHEDULERNAME", "x", "unknown field"),
         ("PORT", "10261", "unknown field"),
-        ("PROFILES__2__SCHEDULERNAME", "x", "is item 2 of a list that has 0; expected at most 0"),
+        ("PROFILES__2__SCHEDULERNAME", "x", "is item 2 of a list of 0; expected at most 0"),
         ("PROFILES__99999__SCHEDULERNAME", "x", "unknown field"),
         ("RESOURCES", "[", "resources: line 2: "),
         ("RESOURCES", "x", "resources: expected a valid dictionary or instance of Resources, found 'x'"),
@@ -336,20 +336,22 @@ def test_documents_are_plain_values(text: str, documents: list[object]) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        pytest.param("a: 1\nb: 2\na: 3\n", "line 3: key a is in the mapping twice", id="a key twice"),
-        pytest.param("x:\n  a: 1\n  a: 1\n", "line 3: key a is in the mapping twice", id="a key twice, further in"),
-        pytest.param("1: a\n", "line 1: key 1 is not text", id="a number as a key"),
-        pytest.param("on: a\n", "line 1: key True is not text", id="a flag as a key"),
+        pytest.param("a: 1\nb: 2\na: 3\n", "line 3: key a appears twice in the mapping", id="a key twice"),
+        pytest.param(
+            "x:\n  a: 1\n  a: 1\n", "line 3: key a appears twice in the mapping", id="a key twice, further in"
+        ),
+        pytest.param("1: a\n", "line 1: key 1 is not a string", id="a number as a key"),
+        pytest.param("on: a\n", "line 1: key True is not a string", id="a flag as a key"),
         pytest.param("? [a]\n: b\n", "line 1: key", id="a list as a key"),
         pytest.param("a: [1\n", "line 2: ", id="an open bracket"),
         pytest.param("\ta: 1\n", "line 1: ", id="a tab"),
         pytest.param("a: !!python/object:os.system x\n", "line 1: ", id="a Python object"),
-        pytest.param("&a [*a]", "its anchors make more than", id="a list in itself"),
+        pytest.param("&a [*a]", "expands to more than", id="a list in itself"),
         pytest.param("a: \x00", "is not YAML", id="a control character"),
-        pytest.param("[" * 100_000, "nested more than 200 deep", id="depth"),
+        pytest.param("[" * 100_000, "more than 200 levels of nesting", id="depth"),
         pytest.param(
             "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
-            "its anchors make more than",
+            "expands to more than",
             id="anchors of anchors",
         ),
     ],

@@ -215,15 +215,15 @@ def test_a_weight_may_be_set(points: dict[str, object], weight: int) -> None:
 @pytest.mark.parametrize(
     ("points", "complaint"),
     [
-        pytest.param({"filter": {"disabled": on("GpuShare")}}, "without: filter GpuShare", id="GpuShare off"),
+        pytest.param({"filter": {"disabled": on("GpuShare")}}, "profile needs: filter GpuShare", id="GpuShare off"),
         pytest.param(
-            {"multiPoint": {"disabled": on("GpuShare")}}, "without: filter GpuShare", id="GpuShare off all over"
+            {"multiPoint": {"disabled": on("GpuShare")}}, "profile needs: filter GpuShare", id="GpuShare off all over"
         ),
         pytest.param(
-            {"filter": {"disabled": on("*")}}, "without: filter UnsupportedRules, filter GpuShare", id="no filter"
+            {"filter": {"disabled": on("*")}}, "profile needs: filter UnsupportedRules, filter GpuShare", id="no filter"
         ),
-        pytest.param({"queueSort": {"disabled": on("*")}}, "without: queueSort PrioritySort", id="no queue sort"),
-        pytest.param({"bind": {"disabled": on("DefaultBinder")}}, "without: bind DefaultBinder", id="no binder"),
+        pytest.param({"queueSort": {"disabled": on("*")}}, "profile needs: queueSort PrioritySort", id="no queue sort"),
+        pytest.param({"bind": {"disabled": on("DefaultBinder")}}, "profile needs: bind DefaultBinder", id="no binder"),
         pytest.param({"score": {"enabled": on("GpuShare", "GpuShare")}}, "more than once: GpuShare", id="twice"),
         pytest.param({"score": {"enabled": on("NodePorts")}}, "should be 'TaintToleration'", id="a filter as a score"),
         pytest.param({"filter": {"enabled": on("*")}}, "should be 'UnsupportedRules'", id="a star as enabled"),

@@ -111,6 +111,6 @@ def test_a_bind_request_has_to_end_before_others_may_take_the_lease() -> None:
     late = SchedulerConfiguration.model_validate({"bindTimeout": "5s"})
     ((place, message),) = late.contradictions()
     assert place == ("bindTimeout",)
-    assert message.startswith("expected less than leaderElection.leaseDuration less renewDeadline, 5s, found 5s")
+    assert message.startswith("expected less than leaderElection.leaseDuration minus renewDeadline, 5s, found 5s")
     alone = {"bindTimeout": "1m", "leaderElection": {"leaderElect": False}}
     assert list(SchedulerConfiguration.model_validate(alone).contradictions()) == []

@@ -46,7 +46,7 @@ async def test_a_container_waits_for_the_watch_to_show_its_pod(by_cdi: Rig) -> N
 
 
 async def test_a_container_waits_until_cuda_starts_on_its_card(by_cdi: Rig) -> None:
-    problems, asked = {"GPU-0": "CUDA is being tried on it"}, asyncio.Event()
+    problems, asked = {"GPU-0": "CUDA is still being tested on it"}, asyncio.Event()
 
     def problem(uuids: Sequence[str]) -> str:
         asked.set()
@@ -76,7 +76,7 @@ async def test_an_allocation_that_contradicts_the_pod_is_refused(by_cdi: Rig) ->
     written = allocation.encode(Allocation({0: {0: 9}}, {}, {0: "GPU-0"}, 1024), LegacyFields(9, 15, 1))
     by_cdi.show("greedy", 1, {key: text for key, text in written.items() if key != names.MEM_IDX})
     await by_cdi.allocated("greedy")
-    with refused("the allocation adds up to 9 units, the pod requests 1"):
+    with refused("the allocation adds up to 9 units, but the pod requests 1"):
         await by_cdi.double.pre_start(["u0"])
     assert not (by_cdi.folder / "cdi").exists()
 
@@ -173,7 +173,7 @@ async def test_an_answer_that_is_damaged_costs_its_own_container_alone(by_cdi: R
     for ids in (["u0"], ["u9"]):
         await by_cdi.double.pre_start(ids)
     for number in (1, 2, 3):
-        with refused("the answer of container c0 cannot be read"):
+        with refused("cannot read the response recorded for container c0"):
             await by_cdi.double.pre_start([f"u{number}"])
 
 

@@ -83,14 +83,16 @@ def test_a_pod_without_allocation_may_get_one_later() -> None:
 @pytest.mark.parametrize(
     ("annotations", "message"),
     [
-        pytest.param(written('{"0":{"0":2}}'), "adds up to 2 units, the pod requests 3", id="too few"),
-        pytest.param(written('{"0":{"0":4}}'), "adds up to 4 units, the pod requests 3", id="too many"),
-        pytest.param(written("{}"), "adds up to 0 units, the pod requests 3", id="none"),
-        pytest.param(written('{"0":{"0":3},"1":{"0":1}}'), "adds up to 4 units, the pod requests 3", id="unasked"),
+        pytest.param(written('{"0":{"0":2}}'), "adds up to 2 units, but the pod requests 3", id="too few"),
+        pytest.param(written('{"0":{"0":4}}'), "adds up to 4 units, but the pod requests 3", id="too many"),
+        pytest.param(written("{}"), "adds up to 0 units, but the pod requests 3", id="none"),
+        pytest.param(written('{"0":{"0":3},"1":{"0":1}}'), "adds up to 4 units, but the pod requests 3", id="unasked"),
         pytest.param(
-            written('{"0":{"0":3},"2":{"0":1}}'), "adds up to 4 units, the pod requests 3", id="no such container"
+            written('{"0":{"0":3},"2":{"0":1}}'), "adds up to 4 units, but the pod requests 3", id="no such container"
         ),
-        pytest.param(written('{"0":{"0":3}}', init='{"0":{"0":1}}'), "init container 0; the pod has 0", id="no init"),
+        pytest.param(
+            written('{"0":{"0":3}}', init='{"0":{"0":1}}'), "init container index 0; the pod has 0", id="no init"
+        ),
         pytest.param(written('{"0":{"7":3}}'), "names a card by an index that its node does not have", id="index"),
         pytest.param(
             written('{"0":{"0":3}}', cards='{"0":"GPU-z"}'), "card GPU-z, which is not on this node", id="UUID"
@@ -111,7 +113,7 @@ def test_a_pod_without_allocation_may_get_one_later() -> None:
             "do not fit card 9, or its node has no such card",
             id="the legacy index",
         ),
-        pytest.param(written('{"0":{"0":2},"1":{"0":1}}'), "container c0 2 units; its limit is 3", id="to another"),
+        pytest.param(written('{"0":{"0":2},"1":{"0":1}}'), "2 units to container c0; its limit is 3", id="to another"),
         pytest.param({names.MEM_IDX: "0"}, "the size of its 3 units is unknown", id="no unit"),
     ],
 )

@@ -123,4 +123,4 @@ def test_our_cdi_device_may_be_replayed_and_no_other() -> None:
     assert replay_objection(RecordedAnswer({}, {HANDLE}), ONE) == ""
     other = "nvidia.com/gpu=0"
     assert replay_objection(RecordedAnswer({}, {other}), ONE) == f"it was allocated without a card ({other})"
-    assert replay_objection(RecordedAnswer({}), ONE) == "it was allocated without a card (an empty answer)"
+    assert replay_objection(RecordedAnswer({}), ONE) == "it was allocated without a card (empty response)"

@@ -83,11 +83,11 @@ NOT_ASKED = NodeState(names.GPU_MEM, (P,), ())
         pytest.param(view(node_pod("n", [0]), active="n"), "no pod on this node is waiting", id="asks nothing"),
         pytest.param(view(P), "UID uid-p: .* has not admitted it, or has rejected it", id="unknown to the kubelet"),
         pytest.param(view(node_pod("p", [4]), active="p"), "next container requests 4", id="another count"),
-        pytest.param(view(P, Q, active="p q"), "uid-p: .* is a candidate; UID uid-q: .* is a candidate", id="two"),
-        pytest.param(NOT_ASKED, "whether the kubelet has admitted it is unknown .*1.34", id="no Get"),
+        pytest.param(view(P, Q, active="p q"), "uid-p: .* matches too; UID uid-q: .* matches too", id="two"),
+        pytest.param(NOT_ASKED, "unknown whether the kubelet has admitted it .*1.34", id="no Get"),
         pytest.param(view(replace(P, reported=True), active="p"), "admitted it earlier", id="record lost"),
         pytest.param(view(replace(P, terminating=True), active="p"), "is being deleted", id="terminating"),
-        pytest.param(shown(P, c0="abc"), "lists 3 devices .* records 0", id="namesake"),
+        pytest.param(shown(P, c0="abc"), "lists 3 devices .* set of 0", id="namesake"),
         pytest.param(shown(P, main=""), "also has container main", id="other namesake"),
     ],
 )
@@ -109,7 +109,7 @@ def test_an_ambiguous_allocate_is_refused_with_every_candidate(seen: NodeState, 
 )
 def test_a_pod_that_waits_forever_blocks_only_pods_of_its_own_count(stuck: NodePod) -> None:
     assert allocating(3, view(stuck, P, active="s p"), passed={"uid-s"}).pod == P
-    with pytest.raises(NotIdentified, match=r"UID uid-s: .*is a candidate"):
+    with pytest.raises(NotIdentified, match=r"UID uid-s: .*matches too"):
         allocating(2, view(stuck, node_pod("p", [2]), active="s p"), passed={"uid-s"})
 
 
@@ -167,20 +167,22 @@ STATIC = replace(P, uid="f" * 32)
 @pytest.mark.parametrize(
     ("seen", "message"),
     [
-        pytest.param(view(P), "no live container recorded with exactly these", id="nobody holds them"),
+        pytest.param(view(P), "no live container with exactly these devices", id="nobody holds them"),
         pytest.param(view(P, entries=[entry(P, "c0", "a", "b")]), "no live container", id="fewer are recorded"),
         pytest.param(BOTH_HOLD, "uid-p: holds the same devices; UID uid-q: holds the same devices", id="two pods"),
-        pytest.param(shown(P, *held_by(P, Q), c0="abc"), "UID uid-q: .*not known here", id="one is not known yet"),
-        pytest.param(view(entries=held_by(P)), "UID uid-p: .*not known here", id="not known yet"),
+        pytest.param(
+            shown(P, *held_by(P, Q), c0="abc"), "UID uid-q: .*has not seen the pod yet", id="one is not known yet"
+        ),
+        pytest.param(view(entries=held_by(P)), "UID uid-p: .*has not seen the pod yet", id="not known yet"),
         pytest.param(
             view(P, entries=held_by(STATIC)),
-            f"UID {STATIC.uid}: a static pod, and no scheduler has chosen cards for it",
+            f"UID {STATIC.uid}: a static pod; no scheduler has chosen cards for it",
             id="a static pod",
         ),
-        pytest.param(view(replace(P, finished=True), entries=held_by(P)), "no live container recorded", id="finished"),
-        pytest.param(view(P, entries=held_by(P)), "PodResources.Get does not know it", id="inactive"),
+        pytest.param(view(replace(P, finished=True), entries=held_by(P)), "no live container", id="finished"),
+        pytest.param(view(P, entries=held_by(P)), "PodResources.Get did not find it", id="inactive"),
         pytest.param(NOT_CONFIRMED, "PodResources.Get has not confirmed it", id="not asked"),
-        pytest.param(shown(P, *held_by(P), c0="xyz"), "3 different ones", id="namesake"),
+        pytest.param(shown(P, *held_by(P), c0="xyz"), "a different set of 3", id="namesake"),
         pytest.param(shown(node_pod("p", [4]), *held_by(P), c0="abc"), "c0 requests 4", id="other limit"),
         pytest.param(shown(P, entry(P, "gone", *"abc"), c0="abc"), "gone requests 0", id="no such container"),
     ],

@@ -150,9 +150,9 @@ def test_containers_that_start_at_once_both_get_the_description(tmp_path: Path) 
     ("uuid", "message"),
     [
         ("GPU-z", "no simulated card GPU-z"),
-        ("../evil", "with no slash"),
-        ("..", "no dot first"),
-        ("a\0b", "cannot be a file"),
+        ("../evil", "expected no slash"),
+        ("..", "no leading dot"),
+        ("a\0b", "cannot be a file name"),
     ],
 )
 def test_an_unknown_card_or_a_bad_file_name_is_refused(tmp_path: Path, uuid: str, message: str) -> None:

@@ -20,7 +20,7 @@ from deviceplugin.cdi.mode import (
     takes_volume_mounts,
 )
 
-LACKING = "no CDI spec of kind nvidia.com/gpu is there"
+LACKING = "there is no CDI spec of kind nvidia.com/gpu"
 UNKNOWN = "containerd://Unknown"
 
 
@@ -91,7 +91,7 @@ def test_what_is_there_decides(found: InjectionSupport, expected: str) -> None:
             support(lacking=LACKING), f"{LACKING}; and the NVIDIA runtime does not run this pod", id="neither"
         ),
         pytest.param(support("containerd://1.7.27"), "containerd://1.7.27 does not read CDI specs", id="old"),
-        pytest.param(support(UNKNOWN, nvidia=True), "not name the version of its container runtime", id="unknown"),
+        pytest.param(support(UNKNOWN, nvidia=True), "not report a container runtime version", id="unknown"),
     ],
 )
 def test_without_an_injection_mode_there_is_a_reason_and_no_mode(found: InjectionSupport, message: str) -> None:
@@ -196,7 +196,7 @@ async def test_it_waits_until_there_is_a_way_and_records_each_reason_once(tmp_pa
     site, specs = Site(tmp_path), Specs([none("no spec"), none("no spec"), none("an old spec"), ALL])
     injection = site.injection(specs)
     assert await asyncio.wait_for(injection.mode(runtime), 5) == "cdi"
-    notes = [note.partition("containers: ")[2].partition(";")[0] for _, note in site.recorded]
+    notes = [note.partition("available: ")[2].partition(";")[0] for _, note in site.recorded]
     assert notes == ["no spec", "an old spec"]
     assert (injection.problem, injection.withheld, specs.looks) == ("", "", 4)
 
@@ -251,7 +251,7 @@ async def test_one_card_that_is_not_covered_costs_no_other(tmp_path: Path) -> No
 
 async def test_while_the_driver_does_not_answer_the_last_mode_holds(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    silent = Specs([none("the driver has not named its cards yet")], known=False)
+    silent = Specs([none("the driver has not reported its cards yet")], known=False)
     for last in ("environment", "cdi"):
         injection = site.injection(silent, last=last)
         assert await asyncio.wait_for(injection.mode(runtime), 5) == last
@@ -263,7 +263,10 @@ async def test_after_a_reboot_the_specs_of_a_cdi_node_are_waited_for(tmp_path: P
     site, specs = Site(tmp_path), Specs([none("no spec"), none("no spec"), ALL])
     injection = site.injection(specs, mountinfo=NVIDIA, last="cdi")
     assert await asyncio.wait_for(injection.mode(runtime), 5) == "cdi"
-    assert "waiting for CDI specs, which this node had: no spec; or mode: environment" in injection.withheld
+    assert (
+        "waiting for the CDI specs that this node had before: no spec; "
+        "to use the NVIDIA runtime instead, set mode: environment"
+    ) in injection.withheld
     following = asyncio.create_task(injection.follow(runtime, idle))
     await until(lambda: not injection.withheld)
     following.cancel()
@@ -281,7 +284,7 @@ async def test_specs_that_come_late_replace_the_environment_while_nothing_is_hel
     await until(lambda: injection.chosen == "cdi")
     following.cancel()
     ((reason, note),) = site.recorded
-    assert (reason, "through CDI, until now through the environment" in note) == ("GPUInjectionMode", True)
+    assert (reason, "through CDI, no longer through the environment" in note) == ("GPUInjectionMode", True)
 
 
 async def test_a_change_of_mode_since_the_last_start_is_recorded(tmp_path: Path) -> None:
@@ -296,4 +299,4 @@ async def test_a_runtime_that_restarts_is_not_taken_for_one_without_cdi(tmp_path
     injection = site.injection(Specs([ALL]), mountinfo=NVIDIA)
     assert await asyncio.wait_for(injection.mode(versions.pop), 5) == "cdi"
     ((reason, note),) = site.recorded
-    assert (reason, "not name the version of its container runtime" in note) == ("GPUNotReady", True)
+    assert (reason, "not report a container runtime version" in note) == ("GPUNotReady", True)

@@ -73,9 +73,9 @@ def test_the_toolkits_spec_brings_everything(site: Site) -> None:
 def test_without_the_toolkit_nothing_comes_in_and_the_reason_is_told(site: Site) -> None:
     made = site.edits()
     made.prepare()
-    with pytest.raises(CdiError, match=r"no CDI spec of kind nvidia\.com/gpu is there"):
+    with pytest.raises(CdiError, match=r"there is no CDI spec of kind nvidia\.com/gpu"):
         made.edits(["GPU-a"])
-    assert "no CDI spec of kind nvidia.com/gpu is there" in made.coverage.lacking
+    assert "there is no CDI spec of kind nvidia.com/gpu" in made.coverage.lacking
     assert f"looked in {site.etc} (cdiSpecDirs)" in made.coverage.lacking
     assert "nvidia-ctk is not installed here" in made.coverage.lacking
 
@@ -85,7 +85,7 @@ def test_before_the_driver_has_named_its_cards_nothing_is_known(site: Site) -> N
     known, site.driver = site.driver, DriverCards("", ())
     made = site.edits()
     made.prepare()
-    assert (made.known, made.coverage.lacking) == (False, "the driver has not named its cards yet")
+    assert (made.known, made.coverage.lacking) == (False, "the driver has not reported its cards yet")
     site.driver = known
     made.prepare()
     assert (made.known, made.coverage.lacking) == (True, "")
@@ -157,8 +157,10 @@ def test_one_card_of_three_that_is_not_covered_is_one_card(site: Site) -> None:
     made = site.edits()
     made.prepare()
     assert (made.coverage.some, set(made.coverage.uncovered)) == (True, {"GPU-5", "GPU-6"})
-    assert made.coverage.lacking.startswith("card GPU-5 cannot be brought into a container: ")
-    assert "; nor can 1 more; nvidia-ctk" in made.coverage.lacking.replace(str(site.ctk), "nvidia-ctk")
+    assert made.coverage.lacking.startswith("card GPU-5 cannot be injected into containers: ")
+    assert "; 1 more cannot be injected either; nvidia-ctk" in made.coverage.lacking.replace(
+        str(site.ctk), "nvidia-ctk"
+    )
     assert "libcuda" in json.dumps(made.edits(["GPU-a"]).wire())
 
 
@@ -194,7 +196,7 @@ def test_the_device_nodes_of_a_card_are_those_of_the_minor_that_the_driver_names
 
 
 def test_a_card_that_the_driver_does_not_name_is_refused(site: Site) -> None:
-    with pytest.raises(CdiError, match="the driver has no card GPU-z"):
+    with pytest.raises(CdiError, match="the driver does not list card GPU-z"):
         site.edits().edits(["GPU-z"])
 
 

@@ -167,10 +167,10 @@ def test_of_a_management_spec_the_card_and_the_control_nodes_come_as_they_stand_
 @pytest.mark.parametrize(
     ("there", "message"),
     [
-        pytest.param(("nvidia0", "nvidiactl"), "brings in no /dev/nvidia-uvm: run nvidia-modprobe", id="no uvm"),
-        pytest.param(("nvidia0", "nvidia-uvm"), "brings in no /dev/nvidiactl", id="no nvidiactl"),
+        pytest.param(("nvidia0", "nvidiactl"), "does not inject /dev/nvidia-uvm: run nvidia-modprobe", id="no uvm"),
+        pytest.param(("nvidia0", "nvidia-uvm"), "does not inject /dev/nvidiactl", id="no nvidiactl"),
         pytest.param(
-            ("nvidia1", "nvidiactl", "nvidia-uvm"), "no device node for it; expected /dev/nvidia0", id="no card"
+            ("nvidia1", "nvidiactl", "nvidia-uvm"), "no device node for the card; expected /dev/nvidia0", id="no card"
         ),
     ],
 )
@@ -211,7 +211,7 @@ def test_every_spec_that_was_looked_at_says_why_it_is_not_used() -> None:
         for_all(1, device("GPU-a", 0), source="/etc/cdi/c.yaml"),
     ]
     reasons = uncovered([A], specs)
-    for told in ("a.yaml is out of date", "m.yaml has no device node for it", "c.yaml brings every container"):
+    for told in ("a.yaml is out of date", "m.yaml has no device node for the card", "c.yaml also injects another card"):
         assert told in reasons["GPU-a"]
     assert reasons["GPU-a"].count("; run ") == 1
 
@@ -237,13 +237,13 @@ def test_a_device_that_bears_another_cards_uuid_is_never_taken_whatever_its_node
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        pytest.param("all", "a card that it does not name", id="that names no card"),
-        pytest.param("GPU-a", "another card too", id="that names the card"),
+        pytest.param("all", "injects a card that it does not name into every container", id="that names no card"),
+        pytest.param("GPU-a", "also injects another card into every container", id="that names the card"),
     ],
 )
 def test_a_spec_that_brings_every_container_a_card_is_not_used(name: str, message: str) -> None:
     found = for_all(1, device(name, 0), source="/etc/cdi/x.yaml")
-    with pytest.raises(CdiError, match=rf"/etc/cdi/x\.yaml brings every container {message}"):
+    with pytest.raises(CdiError, match=rf"/etc/cdi/x\.yaml {message}"):
         real_cards([A], [found])
 
 
@@ -266,7 +266,7 @@ def test_a_spec_that_names_the_card_comes_before_one_that_names_none() -> None:
 def test_a_spec_older_than_a_renumbering_never_brings_in_another_card() -> None:
     stale = spec(device("GPU-a", 1), device("GPU-b", 0), device("all", 0, 1), source="/etc/cdi/old.yaml")
     with pytest.raises(
-        CdiError, match=r"/etc/cdi/old\.yaml is out of date: the card is /dev/nvidia0 now; run systemctl"
+        CdiError, match=r"/etc/cdi/old\.yaml is out of date: the card is now /dev/nvidia0; run systemctl"
     ):
         real_cards([A], [stale])
     assert nodes(real_cards([A], [spec(device("GPU-a", 0)), stale]))[-1] == "/dev/nvidia0"
@@ -275,8 +275,10 @@ def test_a_spec_older_than_a_renumbering_never_brings_in_another_card() -> None:
 @pytest.mark.parametrize(
     ("library", "driver", "message"),
     [
-        pytest.param("/usr/lib/libnvidia-ml.so.580.95.05", "580.95.05", "brings in no libcuda.so", id="no CUDA"),
-        pytest.param("/usr/lib/libcuda.so.570.12", "580.95.05", "is of driver 570.12, the driver is", id="older"),
+        pytest.param("/usr/lib/libnvidia-ml.so.580.95.05", "580.95.05", "does not inject libcuda.so", id="no CUDA"),
+        pytest.param(
+            "/usr/lib/libcuda.so.570.12", "580.95.05", "was written for driver 570.12; the driver is now", id="older"
+        ),
         pytest.param("/usr/lib/libcuda.so.580.95.05", "580.95.05", "", id="the same"),
         pytest.param("/usr/lib/libcuda.so.1.1", "540.4.0", "", id="no driver's version"),
         pytest.param("/usr/lib/libcuda.so.570.12", "", "", id="driver not known"),
@@ -297,7 +299,9 @@ def test_a_spec_without_this_drivers_libraries_is_not_used(library: str, driver:
 
 
 def test_without_any_spec_there_is_nothing_never_bare_device_nodes() -> None:
-    with pytest.raises(CdiError, match=r"card GPU-a cannot be brought into a container: no CDI spec of kind nvidia\."):
+    with pytest.raises(
+        CdiError, match=r"card GPU-a cannot be injected into containers: there is no CDI spec of kind nvidia\."
+    ):
         real_cards([A, B], [])
 
 

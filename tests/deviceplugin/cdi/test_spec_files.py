@@ -72,7 +72,7 @@ def test_a_directory_that_is_missing_has_no_specs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("device", ["", "../etc/passwd", H.upper(), H + "0"])
 def test_only_a_device_name_of_ours_names_a_file(tmp_path: Path, device: str) -> None:
-    with pytest.raises(ValueError, match="is not a device name of ours"):
+    with pytest.raises(ValueError, match="is not a device name of the plugin"):
         SpecFiles(tmp_path).write(device, {})
 
 
@@ -106,7 +106,7 @@ def test_a_directory_that_cannot_be_read_is_reported_and_the_others_are_read(tmp
     (tmp_path / "nvidia.json").write_text(json.dumps(NVIDIA))
     found = NvidiaSpecTree([unreadable, tmp_path]).read()
     assert [Path(spec.source).name for spec in found.specs] == ["nvidia.json"]
-    assert found.problems == (f"{unreadable}: cannot be read: File name too long",)
+    assert found.problems == (f"{unreadable} cannot be read: File name too long",)
 
 
 def test_specs_of_others_are_not_parsed_and_none_is_parsed_twice(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_of_more_specs_than_anybody_has_the_first_are_read_and_the_rest_is_told(
     for number in range(1030):
         (tmp_path / f"v{number:04}.json").touch()
     (problem,) = NvidiaSpecTree([tmp_path]).read().problems
-    assert problem == f"{tmp_path}: has 1030 CDI specs; the first 1024 by name are read"
+    assert problem == f"{tmp_path} has 1030 CDI specs; only the first 1024 by name are read"
 
 
 def test_nvidia_ctk_generates_the_spec_of_all_cards_by_uuid(tmp_path: Path) -> None:

@@ -70,10 +70,10 @@ def test_a_node_that_is_well_has_nothing_to_do() -> None:
 def test_a_card_in_mig_mode_is_named_and_nothing_is_to_be_done() -> None:
     found = says(with_card("healthy", "mig"), "cards")
     assert (found.verdict, found.remedy) == (Verdict.OK, "")
-    assert found.found.endswith("none out of use; in MIG mode, and not shared: card 0 (GPU-a)")
+    assert found.found.endswith("none out of use; in MIG mode and not shared: card 0 (GPU-a)")
 
 
-LACKING = "card GPU-a cannot be brought into a container: no CDI spec of kind nvidia.com/gpu is there"
+LACKING = "card GPU-a cannot be injected into containers: there is no CDI spec of kind nvidia.com/gpu"
 STRANGER = PodFacts("ns/x", "default-scheduler", "", scheduled=False)
 
 
@@ -85,7 +85,7 @@ def warned(name: str, facts: Facts, check: str, found: str, remedy: str) -> Any:
     return case(name, facts, check, found, remedy, verdict=Verdict.WARNING)
 
 
-OLD_LIBRARY = replace(WELL, driver_problem="the cards: NVML answered '…': the driver was replaced; restart …")
+OLD_LIBRARY = replace(WELL, driver_problem="the cards: NVML returned '…': the driver was replaced; restart …")
 UNKNOWN = Verdict.UNKNOWN
 MODPROBE, COMPUTE = "nvidia-modprobe -u -c=0", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
 NO_CUDA = CudaAnswer(lacking="libcuda.so.1: cannot open shared object file")
@@ -116,7 +116,7 @@ OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
         case(
             "no NVML",
             replace(
-                WELL, driver="", cards=(), driver_problem="the cards: NVML answered 'NVML Shared Library Not Found'"
+                WELL, driver="", cards=(), driver_problem="the cards: NVML returned 'NVML Shared Library Not Found'"
             ),
             "driver",
             "Shared Library Not Found",
@@ -124,7 +124,7 @@ OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
         ),
         case("the library is older than the driver", OLD_LIBRARY, "driver", "was replaced", "delete the plugin's pod"),
         case("upgraded", with_status(driver="570.12"), "driver", "the node has 580.95.05", "delete the"),
-        case("no card", replace(WELL, cards=()), "driver", "names no card", "nvidia-smi -L"),
+        case("no card", replace(WELL, cards=()), "driver", "lists no cards", "nvidia-smi -L"),
         warned("no runtime", replace(WELL, nvidia_runtime=False), "runtime", "does not run the plugin", ""),
         case(
             "no injection mode",
@@ -136,18 +136,26 @@ OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
         case("cdi, no spec", replace(WELL, lacking=LACKING, mode="cdi"), "libcuda", LACKING, "nvidia-ctk"),
         case("cdi before, no spec", replace(WELL, lacking=LACKING), "libcuda", LACKING, "nvidia-cdi-refresh"),
         warned("one card of some", replace(WELL, lacking=LACKING, some=True), "libcuda", LACKING, "nvidia-ctk"),
-        warned("other mode", with_status(mode="environment"), "libcuda", "now cdi would be", "delete its pod, or wait"),
-        case("uncovered", with_card("suspect", "no-way-in"), "cards", "no-way-in", "see libcuda: systemctl restart"),
-        warned("bad", replace(WELL, spec_problems=("/etc/cdi/x.yaml: bad",)), "libcuda", "x.yaml", "repair"),
+        warned(
+            "other mode", with_status(mode="environment"), "libcuda", "would now choose cdi", "delete its pod, or wait"
+        ),
+        case(
+            "uncovered",
+            with_card("suspect", "no-way-in"),
+            "cards",
+            "no-way-in",
+            "(see libcuda): on the node, run systemctl restart",
+        ),
+        warned("bad", replace(WELL, spec_problems=("/etc/cdi/x.yaml: bad",)), "libcuda", "x.yaml", "fix or remove"),
         case("not to be known", replace(WELL, driver=""), "libcuda", "does not answer", "", verdict=Verdict.UNKNOWN),
         case(
-            "uvm", answered(CudaAnswer(999)), "cuda", "card 0 (GPU-a): cuInit answered 999: /dev/nvidia-uvm", MODPROBE
+            "uvm", answered(CudaAnswer(999)), "cuda", "card 0 (GPU-a): cuInit returned 999: /dev/nvidia-uvm", MODPROBE
         ),
-        case("no nodes", answered(CudaAnswer(100)), "cuda", "cuInit answered 100", "ls -l /dev/nvidia*"),
-        case("fabric", answered(CudaAnswer(802)), "cuda", "the fabric manager does not run", "nvidia-fabricmanager"),
+        case("no nodes", answered(CudaAnswer(100)), "cuda", "cuInit returned 100", "ls -l /dev/nvidia*"),
+        case("fabric", answered(CudaAnswer(802)), "cuda", "the fabric manager is not running", "nvidia-fabricmanager"),
         case("cuInit hangs", answered(CudaAnswer(detail="not within 20 s")), "cuda", "not within 20 s", "dmesg"),
-        case("libcuda", answered(NO_CUDA), "cuda", "cannot be tried here: libcuda.so.1", COMPUTE, verdict=UNKNOWN),
-        case("none asked", replace(WELL, cuda={}), "cuda", "was not tried", "", verdict=UNKNOWN),
+        case("libcuda", answered(NO_CUDA), "cuda", "cannot be tested here: libcuda.so.1", COMPUTE, verdict=UNKNOWN),
+        case("none asked", replace(WELL, cuda={}), "cuda", "was not tested", "", verdict=UNKNOWN),
         case("no driver", replace(WELL, driver=""), "cuda", "the driver does not answer", "", verdict=UNKNOWN),
         case("fabric alone", UNREADY, "cuda", "the NVSwitch fabric is not-started", "nvidia-fabricmanager"),
         warned("persistence", FORGETS, "persistence", "off on card 0 (GPU-a)", "nvidia-smi -pm 1"),
@@ -188,13 +196,19 @@ OLD_KUBELET = "v1.33.13: KubeletPodResourcesGet is off by default before 1.34"
             "without runtimeClassName nvidia: ns/p",
             "add runtimeClassName: nvidia",
         ),
-        case("GSP", with_card("unhealthy", "xid-119"), "cards", "xid-119", "GSP time-out: gpushare"),
+        case("GSP", with_card("unhealthy", "xid-119"), "cards", "xid-119", "GSP timeout: gpushare"),
         case("bus", with_card("unhealthy", "xid-79"), "cards", "xid-79", "reboot the machine"),
         case("reset", with_card("unhealthy", "xid-48"), "cards", "xid-48", "release CARD"),
-        warned("just started", with_card("suspect", "cuda-untried"), "cards", "the plugin tries CUDA", "in a minute"),
+        warned(
+            "just started",
+            with_card("suspect", "cuda-untried"),
+            "cards",
+            "the plugin is still testing CUDA",
+            "in a minute",
+        ),
         case("silent card", with_card("suspect", "silent"), "cards", "silent", "dmesg"),
-        case("failing card", with_card("suspect", "failing"), "cards", "failing", "answers with errors"),
-        warned("reboot", REBOOTED, "drift", "without-devices: pod ns/p", "as after a reboot"),
+        case("failing card", with_card("suspect", "failing"), "cards", "failing", "returns errors"),
+        warned("reboot", REBOOTED, "drift", "without-devices: pod ns/p", "for example after a reboot"),
     ],
 )
 def test_what_is_wrong_is_found_with_what_to_do(

@@ -188,7 +188,7 @@ async def test_specs_of_an_older_driver_and_others_that_cannot_be_read(node: Mad
     (node.folder / "cdi" / "broken.yaml").write_text("kind: nvidia.com/gpu\na: [")
     node.mountinfo, node.status = "", None
     facts = await node.examined()
-    assert "is of driver 570.12, the driver is 580.95.05 now" in bad(facts)["libcuda"]
+    assert "was written for driver 570.12; the driver is now 580.95.05" in bad(facts)["libcuda"]
     assert "broken.yaml" in facts.spec_problems[0]
 
 
@@ -196,7 +196,7 @@ async def test_a_kubelet_that_keeps_its_files_elsewhere_or_damaged(node: MadeUpN
     (node.folder / "plugins" / "kubelet_internal_checkpoint").write_text("{")
     assert "kubelet checkpoint cannot be read" in bad(await node.examined())["kubelet"]
     (node.folder / "resources" / "kubelet.sock").unlink()
-    assert "it tells which pods the kubelet has admitted" in bad(await node.examined())["kubelet"]
+    assert "it lists the pods that the kubelet has admitted" in bad(await node.examined())["kubelet"]
 
 
 async def test_pods_that_came_past_the_scheduler(node: MadeUpNode) -> None:
@@ -214,7 +214,7 @@ async def test_an_api_server_that_refuses(node: MadeUpNode) -> None:
 async def test_cuda_is_tried_on_each_card_that_answers(node: MadeUpNode) -> None:
     node.library = NvmlDouble(card(0), card(1), card(2, nvmlDeviceGetMigMode=[1, 1]))
     node.answers["GPU-1"] = CudaAnswer(999)
-    assert "card 1 (GPU-1): cuInit answered 999" in bad(await node.examined())["cuda"]
+    assert "card 1 (GPU-1): cuInit returned 999" in bad(await node.examined())["cuda"]
     assert node.tried == ["GPU-0", "GPU-1"]
 
 
@@ -223,12 +223,12 @@ async def test_cuda_is_not_tried_while_a_card_is_released(node: MadeUpNode, reas
     """A split card that is released is announced as suspect, with the reason that it is split."""
     released = CardStatus(0, "GPU-0", "M", 1024, 1, 0, "suspect", None, reason)
     node.status = msgspec.structs.replace(STATUS, cards=(released,))
-    assert "was not tried on card 0 (GPU-0)" in bad(await node.examined())["cuda"]
+    assert "was not tested on card 0 (GPU-0)" in bad(await node.examined())["cuda"]
     assert node.tried == []
 
 
 async def test_after_one_card_without_an_answer_no_other_is_tried(node: MadeUpNode) -> None:
     node.library = NvmlDouble(card(0), card(1))
-    node.answers["GPU-0"] = CudaAnswer(detail="cuInit did not come back within 20 s")
-    assert "card 0 (GPU-0): cuInit did not come back within 20 s" in bad(await node.examined())["cuda"]
+    node.answers["GPU-0"] = CudaAnswer(detail="cuInit did not return within 20 s")
+    assert "card 0 (GPU-0): cuInit did not return within 20 s" in bad(await node.examined())["cuda"]
     assert node.tried == ["GPU-0"]

@@ -85,7 +85,7 @@ async def test_a_cuinit_that_hangs_is_ended(world: World, started: Started) -> N
     replaced(world, "hang cuInit 0", "fault cuInit 1 0")
     trials = CudaTrials(started, within_s=1.5)
     answer = await trials.answer(FIRST)
-    assert (answer.code, answer.detail, answer.reason) == (None, "cuInit did not come back within 1.5 s", "cuda-silent")
+    assert (answer.code, answer.detail, answer.reason) == (None, "cuInit did not return within 1.5 s", "cuda-silent")
     assert not started.workers[0].alive
     assert (await trials.answer(SECOND)).starts
 
@@ -137,10 +137,10 @@ async def test_a_process_that_the_kernel_does_not_let_go_costs_its_own_card_alon
         return Process(mortal=False) if uuid == FIRST else Process(CudaAnswer(0))
 
     trials = CudaTrials(start, within_s=0.01)
-    assert (await trials.answer(FIRST)).detail == "cuInit did not come back within 0.01 s"
+    assert (await trials.answer(FIRST)).detail == "cuInit did not return within 0.01 s"
     assert (await trials.answer(SECOND)).starts
     assert "process 4242 hangs in the kernel" in (await trials.answer(FIRST)).detail
-    assert trials.problem() == "processes that try CUDA hang in the kernel and cannot be ended: PID 4242"
+    assert trials.problem() == "processes that test CUDA hang in the kernel and cannot be killed: PID 4242"
 
 
 async def test_other_cards_do_not_wait_for_one_whose_cuinit_hangs() -> None:
@@ -188,10 +188,10 @@ async def test_too_little_memory_for_cuinit_says_nothing_of_the_card(world: Worl
     ("reason", "what", "remedy"),
     [
         ("cuda-100", "/dev/nvidiactl", "ls -l /dev/nvidia*"),
-        ("cuda-802", "the fabric manager does not run", "systemctl status nvidia-fabricmanager"),
-        ("cuda-999", "/dev/nvidia-uvm is missing, or has the major number", "nvidia-modprobe -u -c=0"),
-        ("cuda-silent", "did not come back", "dmesg"),
-        ("cuda-47", "cuInit answered 47", "dmesg"),
+        ("cuda-802", "the fabric manager is not running", "systemctl status nvidia-fabricmanager"),
+        ("cuda-999", "/dev/nvidia-uvm is missing or has the major number", "nvidia-modprobe -u -c=0"),
+        ("cuda-silent", "did not return", "dmesg"),
+        ("cuda-47", "cuInit returned 47", "dmesg"),
     ],
 )
 def test_each_answer_has_a_cause_and_a_next_command(reason: str, what: str, remedy: str) -> None:
@@ -221,4 +221,4 @@ async def test_cuda_is_loaded_from_the_root_of_a_driver(
     for of_root, expected in ((root, CudaAnswer(0)), (tmp_path, None)):
         trials = CudaTrials(partial(start_cuda, str(of_root)))
         found = await trials.answer(FIRST)
-        assert found == expected if expected else "no libcuda.so.1 below driverRoot" in found.lacking
+        assert found == expected if expected else "no libcuda.so.1 under driverRoot" in found.lacking

@@ -44,7 +44,7 @@ async def test_a_root_without_a_driver_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(ROOT)
     driver = backend_for(DevicePluginConfiguration(node_name="n", driver_root=str(tmp_path))).driver
     try:
-        with pytest.raises(SourceFailed, match=rf"no libnvidia-ml.so.1 below driverRoot {tmp_path}: looked in usr/lib"):
+        with pytest.raises(SourceFailed, match=rf"no libnvidia-ml.so.1 under driverRoot {tmp_path}: looked in usr/lib"):
             await driver.cards()
     finally:
         await driver.close()

@@ -149,7 +149,7 @@ def test_a_library_that_cannot_be_loaded_is_reported_as_the_loader_says(said: st
 def test_a_driver_that_goes_fails_as_a_whole() -> None:
     double, source = found(0)
     double.broken = pynvml.NVMLError_Uninitialized()
-    with pytest.raises(SourceFailed, match="NVML answered 'Uninitialized'") as caught:
+    with pytest.raises(SourceFailed, match="NVML returned 'Uninitialized'") as caught:
         source.read("GPU-0")
     assert not isinstance(caught.value, CardFailed)
 
@@ -307,7 +307,7 @@ def test_a_driver_that_does_not_know_the_field_advises_nothing() -> None:
     "function", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEccErrors"]
 )
 def test_a_card_that_answers_with_an_error_is_not_half_read(function: str) -> None:
-    with pytest.raises(SourceFailed, match=r"card GPU-0: NVML answered 'GPU is lost'"):
+    with pytest.raises(SourceFailed, match=r"card GPU-0: NVML returned 'GPU is lost'"):
         reading(**{function: pynvml.NVMLError_GpuIsLost()})
 
 
@@ -322,7 +322,7 @@ def test_a_card_that_the_driver_does_not_name_cannot_be_read() -> None:
 )
 def test_what_is_optional_and_fails_is_absent_and_the_card_is_no_worse_for_it(name: str) -> None:
     found = reading(**{f"nvmlDeviceGet{name}": pynvml.NVMLError_Unknown()})
-    assert found.absent == (f"{name}: NVML answered 'Unknown Error'",)
+    assert found.absent == (f"{name}: NVML returned 'Unknown Error'",)
     assert found.used_mib == 1024
 
 
@@ -332,7 +332,7 @@ def test_a_question_about_its_health_that_fails_is_reported_and_leaves_the_card_
     name: str, error: Exception
 ) -> None:
     found = reading(**{f"nvmlDeviceGet{name}": error})
-    assert found.absent == (f"{name}: NVML answered {str(error)!r}",)
+    assert found.absent == (f"{name}: NVML returned {str(error)!r}",)
     assert (found.remap_pending is None, found.recovery is None) == (name == "RemappedRows", name == "FieldValues")
 
 

@@ -188,7 +188,7 @@ def test_a_card_whose_uuid_cannot_be_one_does_not_lose_the_others() -> None:
 
 def test_a_driver_that_goes_while_a_card_is_described_fails_as_a_whole() -> None:
     failing = card(1, nvmlDeviceGetName=pynvml.NVMLError_DriverNotLoaded())
-    with pytest.raises(SourceFailed, match=r"card 1: NVML answered 'Driver Not Loaded': is the driver's kernel"):
+    with pytest.raises(SourceFailed, match=r"card 1: NVML returned 'Driver Not Loaded': is the driver's kernel"):
         cards(card(0), failing)
 
 
@@ -202,13 +202,13 @@ def test_a_card_is_found_by_its_name_too(key: str) -> None:
 @pytest.mark.parametrize("name", ["MigMode", "MinorNumber", "Name", "PciInfo"])
 def test_an_optional_fact_that_fails_is_reported_and_leaves_the_card(name: str) -> None:
     (found,) = cards(card(0, **{f"nvmlDeviceGet{name}": pynvml.NVMLError_NoPermission()}))
-    assert found.absent == (f"{name}: NVML answered 'Insufficient Permissions'",)
+    assert found.absent == (f"{name}: NVML returned 'Insufficient Permissions'",)
     assert (found.uuid, found.memory_mib) == ("GPU-0", 80 * 1024 - 640)
 
 
 def test_a_numa_node_that_cannot_be_read_is_reported() -> None:
     (found,) = cards(card(0, nvmlDeviceGetNumaNodeId=pynvml.NVMLError_Unknown()))
-    assert found.absent == ("NumaNodeId: NVML answered 'Unknown Error'",)
+    assert found.absent == ("NumaNodeId: NVML returned 'Unknown Error'",)
 
 
 def test_a_split_card_is_asked_for_nothing_that_only_its_instances_have() -> None:

@@ -65,7 +65,7 @@ def test_where_cuda_starts_on_no_card_the_node_shares_nothing() -> None:
     found.tried("GPU-a", NO_UVM, 1.0)
     assert found.cuda_problem() == ""
     found.tried("GPU-b", NO_UVM, 1.0)
-    assert found.cuda_problem().startswith("CUDA starts on no card: /dev/nvidia-uvm is missing")
+    assert found.cuda_problem().startswith("CUDA does not start on any card: /dev/nvidia-uvm is missing")
     assert found.cuda_problem().count("nvidia-modprobe -u -c=0") == 1
     found.tried("GPU-b", STARTS, 2.0)
     assert found.cuda_problem() == ""
@@ -206,12 +206,12 @@ def test_a_container_waits_for_a_driver_that_has_not_answered_yet() -> None:
     """A remembered card has not been tried either."""
     found = CardStates(classes((), ()), tries_cuda=True)
     found.remember(cards("GPU-a"))
-    assert "card GPU-a: CUDA is being tried on it" in found.start_problem(["GPU-a"])
+    assert "card GPU-a: CUDA is still being tested on it" in found.start_problem(["GPU-a"])
 
 
 def test_a_container_does_not_start_before_cuda_was_tried_on_its_cards_and_not_where_that_fails() -> None:
     found = states("GPU-a", "GPU-b")
-    assert "card GPU-a: CUDA is being tried on it" in found.start_problem(["GPU-a"])
+    assert "card GPU-a: CUDA is still being tested on it" in found.start_problem(["GPU-a"])
     assert found.untried()
     found.tried("GPU-a", STARTS, 1.0)
     found.tried("GPU-b", NO_UVM, 1.0)

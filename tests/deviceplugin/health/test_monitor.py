@@ -278,8 +278,10 @@ async def test_a_driver_that_cannot_be_opened_for_minutes_ends_the_process_and_t
     with pytest.raises(ExceptionGroup) as caught:
         await asyncio.wait_for(keeper.run(), 10)
     assert isinstance(caught.value.exceptions[0], NeedsNewContainer)
-    assert "that has lasted 0.2 s: ending, so that the container is made again" in str(caught.value.exceptions[0])
-    assert "the library is of another driver; in 0 min this process ends" in said[0]
+    assert "this has lasted 0.2 s: exiting so that the kubelet recreates the container" in str(
+        caught.value.exceptions[0]
+    )
+    assert "the library is of another driver; if this lasts 0 more min, the plugin exits" in said[0]
 
 
 def _uses(rig: Rig, mib: int) -> Callable[[], bool]:

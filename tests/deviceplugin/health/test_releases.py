@@ -94,20 +94,20 @@ async def test_cards_are_taken_back_when_the_operator_is_done(tmp_path: Path) ->
     async with operating(tmp_path) as rig:
         await rig.told(cards=["all"], forS=60)
         assert rig.released() == {"GPU-a": 1060.0, "GPU-b": 1060.0}
-        assert await rig.told(cards=["GPU-a"], done=True) == "card 0 (GPU-a) is taken back"
+        assert await rig.told(cards=["GPU-a"], done=True) == "card 0 (GPU-a) is reclaimed"
         assert list(rig.released()) == ["GPU-b"]
 
 
 async def test_pods_that_may_keep_the_card_busy_are_told(tmp_path: Path) -> None:
     async with operating(tmp_path) as rig:
         rig.allocated = {"GPU-a": 7}
-        assert (await rig.told(cards=["0"])).endswith("; pods have 7 units of it and may keep it busy")
+        assert (await rig.told(cards=["0"])).endswith("; pods hold 7 of its units and may keep it busy")
 
 
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        ({"cards": ["7"]}, r"there is no card 7; expected all, or some of: 0 \(GPU-a\), 1 \(GPU-b\)"),
+        ({"cards": ["7"]}, r"there is no card 7; expected all, or any of: 0 \(GPU-a\), 1 \(GPU-b\)"),
         ({"cards": []}, "there is no card"),
         ({"cards": ["0"], "forS": 0}, "forS"),
         ({"cards": ["0"], "forS": 1e9}, "forS"),

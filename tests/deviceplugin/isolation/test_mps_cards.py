@@ -209,7 +209,7 @@ async def test_a_card_that_is_taken_out_of_use_loses_its_daemon(node: Node) -> N
         await eventually(lambda: node.modes[CARD] == "")
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-        assert "it has no MPS daemon now" in await cards.ready(CARD, 0.0)
+        assert "it has no MPS daemon" in await cards.ready(CARD, 0.0)
         assert ("taken out of use" in node.events[0].note, node.metric("ready")) == (True, None)
 
 

@@ -56,12 +56,12 @@ async def test_a_client_of_mps_needs_the_nodes_shared_memory(tmp_path: Path) -> 
 
 async def test_a_client_of_mps_has_one_card(tmp_path: Path) -> None:
     told = isolation(tmp_path, mps(Mps())).objection(share_of(cards=2, host_ipc=True))
-    assert told.startswith("container c0 has 2 cards; with MPS a container has one")
+    assert told.startswith("container c0 has 2 cards; MPS supports only one")
 
 
 async def test_a_client_of_mps_waits_for_its_daemon(tmp_path: Path) -> None:
     told = await isolation(tmp_path, mps(Mps())).prepare(share_of(host_ipc=True))
-    assert told == "card GPU-0000: it has no MPS daemon now"
+    assert told == "card GPU-0000: it has no MPS daemon"
 
 
 async def test_the_directories_of_a_container_are_there_before_it_starts(tmp_path: Path) -> None:

@@ -73,5 +73,5 @@ def test_what_cannot_be_read_is_refused_with_the_reason(broken: bytes) -> None:
 @pytest.mark.parametrize("answer", ["?", "é"])
 def test_an_answer_that_is_not_base64_is_refused_when_it_is_read(answer: str) -> None:
     (found,) = parse(text([wire(AllocResp=answer)]))
-    with pytest.raises(CheckpointError, match="the answer of container c cannot be read"):
+    with pytest.raises(CheckpointError, match="cannot read the response recorded for container c"):
         found.answer()

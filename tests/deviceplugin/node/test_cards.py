@@ -225,8 +225,8 @@ async def test_a_cordon_that_names_no_card_is_told_once_and_stays_a_problem(tmp_
         rig.cards.outside({"GPU-b": 1024})
         await rig.until(lambda: [card.units for card in rig.node.cards()] == [4, 3])
         told = [notice.note for notice in rig.notices if notice.reason == "GPUCordonUnknown"]
-        problem = "gpushare/cordon names no card of this node: 7, GPU-typo"
-        assert (rig.cards.problems(), told) == ([problem], [f"{problem}; it takes nothing out of use"])
+        problem = "gpushare/cordon lists cards that this node does not have: 7, GPU-typo"
+        assert (rig.cards.problems(), told) == ([problem], [f"{problem}; these entries have no effect"])
         rig.node.show(**{names.CORDON: "GPU-a"})
         await rig.until(lambda: not rig.cards.problems())
 

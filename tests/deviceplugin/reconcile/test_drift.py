@@ -120,7 +120,7 @@ def test_pods_that_asked_for_nothing_are_found() -> None:
     nothing = SeenPod(pod(container(0), name="q"), None)
     uses = [Use("A", 1, 300, "uid-q"), Use("A", 2, 50, "uid-of-a-pod-that-is-gone")]
     assert message(nothing, uses=uses) == [
-        "pod ns/q (UID uid-q): it uses 300 MiB of A and requests none",
+        "pod ns/q (UID uid-q): it uses 300 MiB of A but requests none",
         "card A: pods unknown to the API server use 50 MiB (UID uid-of-a-pod-that-is-gone)",
     ]
 
@@ -151,7 +151,7 @@ def test_init_containers_that_the_kubelet_does_not_list_are_no_drift() -> None:
 def test_a_container_with_devices_and_no_decision_is_found_with_the_reason() -> None:
     seen = SeenPod(pod(), None, "pod ns/p has no allocation")
     assert found(seen, allocated=[held(4)]) == [(DriftKind.WITHOUT_DECISION, "c")]
-    assert message(seen, allocated=[held(4)])[0].endswith("and no card: pod ns/p has no allocation")
+    assert message(seen, allocated=[held(4)])[0].endswith("but no card: pod ns/p has no allocation")
 
 
 def test_devices_of_a_pod_that_the_api_server_lacks_are_found() -> None:

@@ -42,7 +42,7 @@ async def test_an_event_on_the_node_does_not_name_the_pod_that_it_is_about(folde
         await loop.round()
         await loop.round()
         (notice,) = [one for one in node.events if one.reason == "GPUWithoutDecision"]
-        note = "a pod that the API server does not have holds 4 units; gpushare-device-plugin status names it"
+        note = "a pod unknown to the API server holds 4 units; gpushare-device-plugin status names it"
         assert (notice.note, notice.pod) == (note, None)
         assert "pod ns/p: container c0 has 4 units" in " ".join(one.message for one in loop.result.drift)
 
@@ -327,7 +327,7 @@ async def test_directories_that_cannot_be_removed_are_reported_and_specs_go(fold
         assert loop.files is not None
         loop.files.write(UNUSED, {})
         await loop.round()
-        assert "cannot remove directories of isolation" in loop.result.problems[0]
+        assert "cannot remove isolation directories" in loop.result.problems[0]
         assert loop.files.present() == {}
 
 

@@ -37,7 +37,7 @@ STATUS = DevicePluginStatus(
 )
 AS_TEXT = """\
 Node node-1: driver 580.1, mode cdi, unit 1024 MiB
-NVIDIA runtime: runs this pod by runtimeClassName nvidia
+NVIDIA runtime: runs this pod through runtimeClassName nvidia
 30 units listed for the kubelet, registered with the kubelet
 The node object is NOT up to date
 Containers cannot get their cards: see the problems
@@ -112,9 +112,9 @@ def test_the_document_names_memory_in_mib() -> None:
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        pytest.param((200, b"hello"), "the answer is not a status", id="another server"),
-        pytest.param((200, b'{"node": "\xff"}'), "the answer is not a status", id="no UTF-8"),
-        pytest.param((200, b'{"x": ' + b"[" * 100_000), "the answer is not a status", id="without end"),
+        pytest.param((200, b"hello"), "the answer is not a valid status", id="another server"),
+        pytest.param((200, b'{"node": "\xff"}'), "the answer is not a valid status", id="no UTF-8"),
+        pytest.param((200, b'{"x": ' + b"[" * 100_000), "the answer is not a valid status", id="without end"),
         pytest.param((403, b"only this machine is told"), "answered 403 only this machine is told", id="refused"),
     ],
 )

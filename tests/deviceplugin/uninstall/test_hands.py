@@ -51,7 +51,7 @@ async def test_compute_modes_are_given_back_and_then_their_file_goes(tmp_path: P
     assert cards.modes == ({} if fails else {CARD: "PROHIBITED"})
     why = (
         f"{path}: card {CARD}: its compute mode cannot be restored: no permission; "
-        "nvidia-smi -i CARD -c DEFAULT on the node, then remove the file"
+        "on the node, run nvidia-smi -i CARD -c DEFAULT, then remove the file"
     )
     assert said == (why if fails else "")
 

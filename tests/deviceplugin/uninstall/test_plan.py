@@ -21,7 +21,7 @@ OFFERED: Final = GONE | {names.GPU_MEM: "16"}
 BARE: Final = {"cpu": "8"}
 GPU_MEM: Final = f"resource {names.GPU_MEM}"
 OURS: Final = [f"resource {names.GPU_COUNT}", f"annotation {names.INVENTORY}", f"annotation {names.HELD_UNTIL}"]
-FORGETS: Final = "the kubelet drops the plugin's devices 5 minutes after the plugin ends"
+FORGETS: Final = "the kubelet drops the plugin's devices 5 minutes after the plugin stops"
 
 
 def of_node(*, registered: bool = False, **fields: Any) -> tuple[list[str], dict[str, bool]]:  # noqa: ANN401 - of a node
@@ -122,7 +122,12 @@ WAITS: Final = Item(ItemKind.RESOURCE, names.GPU_MEM, FORGETS)
 HOLDING: Final = Found(
     (
         WAITS,
-        Item(ItemKind.NAMED, "label gpushare", "an operator's: kubectl label node n1 gpushare-", theirs=True),
+        Item(
+            ItemKind.NAMED,
+            "label gpushare",
+            "set by an operator; to remove it: kubectl label node n1 gpushare-",
+            theirs=True,
+        ),
         Item(ItemKind.FILE, "/var/run/cdi/gpushare-9b1fd2b3a3e0c7d5.json", POD_HOLDS),
         Item(ItemKind.TREE, DEFAULT_STATE_DIR, POD_HOLDS),
     ),

@@ -49,7 +49,7 @@ async def test_all_of_it_goes_and_nothing_else(node: MadeUpNode) -> None:
     assert node.cluster.node["metadata"]["annotations"] == {"example.com/x": "y"}
     assert node.cluster.node["status"] == {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}}
     assert "".join(node.said).splitlines()[-2:] == [
-        "label gpushare stays: an operator's: kubectl label node n1 gpushare-",
+        "label gpushare stays: set by an operator; to remove it: kubectl label node n1 gpushare-",
         "Node n1: nothing of the device plugin is left.",
     ]
 
@@ -151,7 +151,7 @@ async def test_without_an_api_server_files_stay_unless_it_is_forced(node: MadeUp
     configuration, said = node.configuration(), node.said
     assert not await run(configuration, {}, Options(), said.append, asyncio.Event())
     assert "plugins/gpushare/journal.json" in node.tree()
-    assert "it is not known which pods hold cards: the API server: " in said[-1]
+    assert "it is unknown which pods hold cards: the API server: " in said[-1]
     assert not await run(configuration, {}, Options(force=True), said.append, asyncio.Event())
     assert list(node.tree()) == OTHERS
 
@@ -159,7 +159,7 @@ async def test_without_an_api_server_files_stay_unless_it_is_forced(node: MadeUp
 @pytest.mark.parametrize("flag", ["force", "dry_run"])
 async def test_a_plugin_that_runs_is_left_alone(node: MadeUpNode, flag: str) -> None:
     before = node.tree()
-    with InstanceLock(node.state), pytest.raises(StartupError, match="still runs on this node"):
+    with InstanceLock(node.state), pytest.raises(StartupError, match="is still running on this node"):
         await node.uninstalled(None, **{flag: True})
     assert node.tree() == before
 
@@ -169,7 +169,7 @@ def test_a_plugin_that_runs_is_exit_code_2_with_what_to_do(node: MadeUpNode) -> 
         variables = {"NODE_NAME": "n1", "GPUSHARE_DEVICE_PLUGIN_STATEDIR": str(node.state)}
         result = CliRunner().invoke(cli, ["uninstall"], env=variables)
     assert result.exit_code == 2
-    assert "end it first; with the chart, devicePlugin.uninstall=true puts this command in its place" in result.stderr
+    assert "stop it first; with Helm, devicePlugin.uninstall=true replaces it with this command" in result.stderr
 
 
 def test_what_is_left_is_exit_code_1(node: MadeUpNode) -> None:
@@ -184,7 +184,7 @@ def test_what_is_left_is_exit_code_1(node: MadeUpNode) -> None:
     line = ["uninstall", "--dry-run", "--kubeconfig", configuration.client_connection.kubeconfig]
     result = CliRunner().invoke(cli, line, env=variables)
     assert result.exit_code == 1
-    assert f"{configuration.state_dir} stays: it is not known which pods hold cards: the API server: " in result.stdout
+    assert f"{configuration.state_dir} stays: it is unknown which pods hold cards: the API server: " in result.stdout
 
 
 async def test_a_state_directory_that_has_the_nodes_cdi_directory_in_it_takes_no_spec_of_others(
@@ -229,7 +229,7 @@ async def test_a_link_in_the_place_of_a_directory_of_the_plugin_stays(node: Made
     assert await node.uninstalled()
     assert (node.state / "cdi").is_symlink()
     assert (node.folder / "cdi" / "nvidia.yaml").exists()
-    assert f"{node.state}/cdi stays: the plugin does not write it" in node.said[-1]
+    assert f"{node.state}/cdi stays: it was not written by the plugin" in node.said[-1]
 
 
 async def test_an_api_server_that_can_be_reached_only_later_is_found(node: MadeUpNode) -> None:
@@ -242,7 +242,7 @@ async def test_an_api_server_that_can_be_reached_only_later_is_found(node: MadeU
         running = asyncio.create_task(
             run(configuration, {}, Options(wait=True, again_s=AGAIN_S), node.said.append, asyncio.Event())
         )
-        while "it is not known which pods hold cards" not in "".join(node.said):  # noqa: ASYNC110 - nothing tells
+        while "it is unknown which pods hold cards" not in "".join(node.said):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(AGAIN_S)
         kubeconfig.write_text(text)
         async with asyncio.timeout(WITHIN_S):
@@ -259,7 +259,7 @@ async def test_a_plugin_that_comes_when_the_state_directory_was_removed_is_left_
     shutil.rmtree(node.state)
     with InstanceLock(node.state):
         (node.state / "journal.json").write_text("of the new one")
-        with pytest.raises(StartupError, match="still runs on this node"):
+        with pytest.raises(StartupError, match="is still running on this node"):
             await waiting
         assert (node.state / "journal.json").exists()
 

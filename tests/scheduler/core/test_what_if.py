@@ -174,7 +174,9 @@ def test_with_too_many_pods_on_a_node_nobody_tries_who_would_have_to_leave() -> 
     few = answer_of(explain(ClusterSnapshot(built, UNIT_MIB, most_leaving=4), pod("w", 16)))
     many = answer_of(explain(ClusterSnapshot(built, UNIT_MIB, most_leaving=3), pod("w", 16)))
     assert few.nearest[0].leaving == ("default/p0", "default/p1", "default/p2", "default/p3")
-    assert many.nearest[0].remedy == ("not tried: more than 3 pods are on the node; kubectl gpushare explain tries it")
+    assert many.nearest[0].remedy == (
+        "not tested: the node has more than 3 pods; run kubectl gpushare explain to test it"
+    )
 
 
 def test_pods_of_namespaces_that_are_not_shown_have_no_name_in_any_field() -> None:

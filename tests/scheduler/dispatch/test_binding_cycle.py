@@ -62,7 +62,7 @@ class Script:
         self.now_s += seconds
 
     async def outcome(self, *, gone_after: int = 10**9) -> str:
-        """gone_after: number of POSTs after which the watch shows that the pod is gone."""
+        """gone_after: number of POSTs after which the watch shows that the pod was deleted."""
         try:
             await self.bound(gone_after)
         except BindRejected as refused:

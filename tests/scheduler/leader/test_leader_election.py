@@ -135,7 +135,7 @@ def test_a_lease_that_is_gone_for_too_long_is_not_made_again() -> None:
     one = election()
     taken(one, 0.0)
     one.gone(1.0)
-    assert (one.lost(4.9), one.lost(5.0)) == ("", "it is gone, and was not renewed for 5 s")
+    assert (one.lost(4.9), one.lost(5.0)) == ("", "it was deleted, and was not renewed for 5 s")
     assert one.wanted(5.0, "later") is None
 
 

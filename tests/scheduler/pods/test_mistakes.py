@@ -35,7 +35,7 @@ def test_a_key_further_away_is_somebody_elses(key: str) -> None:
 
 def test_a_key_of_ours_that_is_near_none_is_answered_by_those_there_are() -> None:
     (said,) = mistakes(wire_pod("p", 3, annotations={"gpushare/x": "x"}), RESOURCES)
-    assert said.startswith("annotation gpushare/x is unknown and has no effect: known are ack.gpushare.placement, ")
+    assert said.startswith("annotation gpushare/x is unknown and has no effect: known keys: ack.gpushare.placement, ")
     assert names.EXCLUSIVE in said
 
 

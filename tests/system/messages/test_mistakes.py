@@ -213,7 +213,7 @@ async def test_an_amount_that_the_server_shortens_is_no_mistake() -> None:
 # The scheduler's name
 
 
-REQUESTS = "it requests GPU memory and its schedulerName is"
+REQUESTS = "it requests GPU memory, but its schedulerName is"
 FORGOTTEN = f"{REQUESTS} default-scheduler, which assigns no cards: add `schedulerName: gpushare-scheduler` to its spec"
 MISSPELT = f"{REQUESTS} {{}}, probably misspelled: write `schedulerName: gpushare-scheduler`"
 
@@ -279,7 +279,7 @@ async def test_a_pod_whose_card_fails_is_told_once_for_each_failure() -> None:
             announce(of, sick, replace(card(1, 16), model="N"))
             await asyncio.sleep(A_SECOND_S)
 
-            failed = ("GPUUnhealthy", "card 0 (GPU-a-0) is unhealthy: xid-79; the pod is on it: node a")
+            failed = ("GPUUnhealthy", "card 0 (GPU-a-0) is unhealthy: xid-79; the pod uses this card of node a")
             assert events(of, "on-it")[1:] == [failed]
             assert len(events(of, "beside-it")) == 1
 

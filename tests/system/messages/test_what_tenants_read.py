@@ -92,7 +92,7 @@ async def test_the_owner_of_a_preemptor_does_not_read_who_could_not_be_removed()
         await placed(of, OURS, "urgent", 16, priority=10)
         await asyncio.sleep(A_SECOND_S)
         told = (
-            "FailedPreemption: pods of lower priority on node a could not be removed: "
+            "FailedPreemption: pods of lower priority on node a could not be preempted: "
             f"pod {0:036d} of another namespace: HTTP status 403 from the API server"
         )
         assert told in words_of(of, OURS)

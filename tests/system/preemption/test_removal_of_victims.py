@@ -43,7 +43,7 @@ async def test_victims_that_cannot_be_removed_cost_a_back_off_and_a_word() -> No
         assert rule.hits <= 5
         assert [one.type for one in of.pods.collection.existing("default", "low").status.conditions] == ["PodScheduled"]
         assert "not eligible due to a pod of lower priority that could not be deleted." in condition(of, "urgent")
-        note = "pods of lower priority on node a could not be removed: pods is forbidden"
+        note = "pods of lower priority on node a could not be preempted: pods is forbidden"
         assert ("FailedPreemption", note) in events(of, "urgent")
 
         process.wire.faults.clear()
@@ -261,7 +261,7 @@ async def test_the_owner_of_a_pod_reads_that_it_waits_for_its_volume_and_which_c
 
         await asyncio.sleep(2 * A_SECOND_S)
 
-        note = "assigned to node a, card 0; waiting for the volumes of its claims, for up to 600 s: default/low"
+        note = "assigned to node a, card 0; waiting up to 600 s for the volumes of its claims: default/low"
         assert events(of, "low") == [("WaitingForVolumes", note)]
 
 

@@ -90,7 +90,7 @@ async def test_pods_that_were_told_of_silence_are_told_what_is_answered_then() -
 
         process.wire.faults.add(Verb.BIND, Fail(500), when=of_team_a)
         await asyncio.sleep(30)
-        assert [name for name in told if "currently fail: 500: " not in condition(of, name, "team-a")] == []
+        assert [name for name in told if "are currently failing: 500: " not in condition(of, name, "team-a")] == []
 
 
 async def test_pods_that_let_others_pass_are_bound_as_fast_as_their_answers_come_and_nobody_is_told() -> None:
@@ -122,10 +122,10 @@ async def test_every_pod_of_a_namespace_that_fails_is_told_why_and_so_does_one_l
     untold = [pod for pod in of.pods if not pod.status.conditions and not of.events.about("team-a", pod.metadata.name)]
     assert [pod.metadata.name for pod in untold] == []
     (told,) = of.events.about("team-a", "p0")
-    assert told.record.note.startswith("binding to n0 has no definite answer yet and is retried: ")
-    assert "is delayed: bindings in namespace team-a currently fail" in condition(of, "p79", "team-a")
+    assert told.record.note.startswith("binding to n0 has had no definite answer yet; retrying: ")
+    assert "is delayed: bindings in namespace team-a are currently failing" in condition(of, "p79", "team-a")
     (said,) = [line for line in lines if line["event"] == "bind.held_back"]
-    assert said["reason"].startswith("bindings in namespace team-a currently fail: 500: ")
+    assert said["reason"].startswith("bindings in namespace team-a are currently failing: 500: ")
     assert len([line for line in lines if line["event"] == "bind.retry"]) <= 2
 
 

@@ -135,7 +135,7 @@ async def test_a_volume_that_could_not_be_written_is_free_again() -> None:
     async with scheduling(of) as process:
         rule = process.wire.faults.add(Verb.BIND_VOLUME, Refuse(403, "no"))
         await arrives(of, "p", 3, **with_claims("data"))
-        assert "giving persistentvolume pv to persistentvolumeclaim default/data: no" in objections(of, "p")
+        assert "binding persistentvolume pv to persistentvolumeclaim default/data: no" in objections(of, "p")
 
         process.wire.faults.remove(rule)
         await asyncio.sleep(5)

@@ -46,14 +46,14 @@ def server_url(written: str) -> str:
     if parts.fragment:
         raise BadAddress("has a #; remove it and what follows")
     if parts.username is not None:
-        raise BadAddress("has a user in it; put the user and the password under users")
+        raise BadAddress("contains a user; put the user and the password under users")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def check_proxy(url: str) -> None:
     """Raise BadAddress if no requests can be sent through this proxy."""
     if url.lower().startswith("socks"):
-        raise BadAddress("is that of a SOCKS proxy, which is not supported; name an HTTP proxy")
+        raise BadAddress("names a SOCKS proxy, which is not supported; name an HTTP proxy")
     _check(url, "such as http://proxy.example:3128")
 
 
@@ -207,7 +207,7 @@ def _mistakes_of_user(user: KubeconfigUser, address: Address) -> Iterator[str]:
     if address.encrypted and not _says_who(user):
         yield "has no credentials: token, tokenFile, username, client-certificate, exec or auth-provider; add one"
     if not user.impersonate and (user.impersonate_uid or user.impersonate_groups or user.impersonate_extra):
-        yield "as-uid, as-groups and as-user-extra take a user to impersonate; add as"
+        yield "as-uid, as-groups and as-user-extra need a user to impersonate; add as"
 
 
 def _says_who(user: KubeconfigUser) -> bool:
@@ -222,7 +222,7 @@ def _mistakes_of_pair(user: KubeconfigUser) -> Iterator[str]:
     if user.client_key and user.client_key_data:
         yield _both("client-key")
     if not user.client_key and not user.client_key_data:
-        yield "client-certificate takes a key; add client-key or client-key-data"
+        yield "client-certificate needs a key; add client-key or client-key-data"
 
 
 def _mistakes_of_plugin(plugin: Exec) -> Iterator[str]:

@@ -95,7 +95,7 @@ class Kubeconfig:
             return
         found = chosen(read(self._paths), self.context, self._overrides)
         if found.address != self.address:
-            message = f"context {self.context} now has another server, proxy or server name: restart to go there"
+            message = f"context {self.context} now has another server, proxy or server name: restart to use it"
             raise NotRenewed(message)
         self._chosen, self._made_of = found, made_of
 

@@ -202,7 +202,7 @@ def test_a_node_that_announces_none_takes_none() -> None:
         pytest.param(asking(101), f"{CORE}: the pod requests 101 of one card; expected at most 100", id="too much"),
         pytest.param(
             {**asking(10), "gpu_mem": 0},
-            f"{CORE}: the pod requests no {names.GPU_MEM}, which assigns it a card; request both",
+            f"{CORE}: the pod requests no {names.GPU_MEM}, so it gets no card; request both",
             id="no memory",
         ),
         pytest.param(

@@ -60,7 +60,7 @@ def test_pods_that_name_different_nodes_are_different_classes() -> None:
 def test_all_that_is_not_built_is_named_at_once_and_keeps_the_pod_pending() -> None:
     asking = pod("p", volumes=[{"name": "v", "newDisk": {}}], resourceClaims=[{"name": "r"}])
     result = UnsupportedRules().pre_filter(asking, tables_of(), CycleState())
-    words = "pod asks for volumes of kind newDisk, resource claims, which this scheduler does not support yet"
+    words = "pod uses volumes of kind newDisk, resource claims, which this scheduler does not support yet"
     assert result == Rejected(words)
     assert UnsupportedRules().pre_filter(pod("p"), tables_of(), CycleState()) is Relevance.SKIP
 

@@ -71,7 +71,7 @@ def test_a_fact_that_counts_wrongly_is_named(rule: type[Plugin], fact: type[Node
 @pytest.mark.parametrize(
     ("rule", "cause"),
     [
-        pytest.param(rules.KeepsItself, "it keeps something of pods or nodes itself", id="attribute of the rule"),
+        pytest.param(rules.KeepsItself, "it stores data about pods or nodes itself", id="attribute of the rule"),
         pytest.param(rules.PreFilterOfNodes, "`pre_filter` looks at nodes; ", id="pre_filter"),
         pytest.param(rules.Raises, "it raises ValueError: invalid literal for int()", id="raises"),
     ],
@@ -107,13 +107,13 @@ def test_the_history_is_small_and_told_in_sentences() -> None:
     with pytest.raises(RuleBroken) as broken:
         check_rule(changed(rules.OnePerOwner, depends=Change.LABELS), shrink_s=SHRINK_S)
     lines = str(broken.value).splitlines()
-    assert lines[2] == "The smallest history found, with Broken alone, beside GpuShare and UnsupportedRules:"
+    assert lines[2] == "The smallest history found, with Broken alone, alongside GpuShare and UnsupportedRules:"
     assert [bool(re.match(rf"  {number}\. (node|pod) ..? ", line)) for number, line in enumerate(lines[3:6], 1)] == [
         True,
         True,
         False,
     ]
-    assert lines[-1] == "seed=0 finds this history again."
+    assert lines[-1] == "seed=0 reproduces this history."
 
 
 def test_equal_values_of_two_rules_are_two_signatures() -> None:

@@ -79,18 +79,18 @@ def test_a_node_without_cards_and_without_pods_on_them_is_left_out() -> None:
             {names.MEM_IDX: "-1"}, "no-such-card", "ALIYUN_COM_GPU_MEM_IDX is '-1'", id="the plugin's failure"
         ),
         pytest.param({names.MEM_IDX: ""}, "no-such-card", "ALIYUN_COM_GPU_MEM_IDX is ''", id="empty"),
-        pytest.param(chosen(0, 5, 15), "disagrees", "MEM_POD is 5, its containers request 3", id="other units"),
+        pytest.param(chosen(0, 5, 15), "disagrees", "MEM_POD is 5, but its containers request 3", id="other units"),
         pytest.param(
             {names.MEM_IDX: "0", names.MEM_DEV: "15"}, "disagrees", "MEM_POD is none", id="no units of the pod"
         ),
         pytest.param({names.MEM_IDX: "0", names.MEM_POD: "3"}, "unit", "is unknown", id="no units of the card"),
-        pytest.param(chosen(0, 3, 5), "unit", "MEM_DEV is 5, which no unit gives", id="a size of no card"),
+        pytest.param(chosen(0, 3, 5), "unit", "MEM_DEV is 5, which fits no unit", id="a size of no card"),
         pytest.param(chosen(0, 3, 7), "unit", "3 units of 2048 MiB count as 6", id="a size of half the card"),
         pytest.param(chosen(0, 3, 15360), "unit", "3 MiB count as 1", id="another unit"),
         pytest.param(
             chosen(0, 3, 15) | {names.ALLOCATION: '{"0":{"0":9}}'},
             "disagrees",
-            "adds up to 9 units, the pod requests 3",
+            "adds up to 9 units, but the pod requests 3",
             id="allocation of another",
         ),
     ],
@@ -128,7 +128,7 @@ def test_a_pod_that_requests_several_cards_is_not_believed_to_be_on_one() -> Non
     runs(of, "p", 4, "a", chosen(0, 4, 15), labels={names.GPU_COUNT: "2"})
     assert counted(of) == [4, 4]
     (about,) = only(of, "disagrees").about
-    assert "names one card, and it requests several" in about
+    assert "names one card, but the pod requests several" in about
 
 
 def test_one_of_ours_that_is_being_deleted_is_in_nobodys_way() -> None:
@@ -241,7 +241,7 @@ def test_a_free_card_and_a_pod_on_none_have_a_line_too() -> None:
 def test_an_empty_cluster_has_no_table() -> None:
     assert as_text(lines(found(world())), colour=False) == (
         "Nodes with GPU memory: 0, pods with GPU memory: 0; cards chosen by this scheduler: 0, the extender: 0, "
-        "nobody: 0. Nothing was found.\n"
+        "nobody: 0. No problems found.\n"
     )
 
 

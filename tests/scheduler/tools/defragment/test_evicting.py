@@ -74,7 +74,7 @@ def test_a_budget_that_refuses_ends_it() -> None:
         raise ApiThrottled(REFUSED)
 
     cluster.before_eviction = refuse
-    with pytest.raises(Unanswerable, match="is not evicted: Cannot evict pod as it would violate"):
+    with pytest.raises(Unanswerable, match="was not evicted: Cannot evict pod as it would violate"):
         rebalance(cluster)
     assert (cluster.evicted, cordons(cluster)) == ([], ["", "", ""])
 
@@ -87,14 +87,14 @@ def test_what_is_not_known_is_said(answer: ApiError) -> None:
         raise answer
 
     cluster.before_eviction = silent
-    with pytest.raises(Unreadable, match="whether pod default/p0 is evicted is not known: no answer"):
+    with pytest.raises(Unreadable, match="whether pod default/p0 was evicted: no answer"):
         rebalance(cluster)
     assert cordons(cluster) == ["", "", ""]
 
 
 def test_a_successor_that_is_not_bound_in_time_ends_it() -> None:
     cluster = Operated(half_used(), places=False)
-    with pytest.raises(Unanswerable, match=r"no successor of it is bound after 0\.2 s"):
+    with pytest.raises(Unanswerable, match=r"no successor of it was bound within 0\.2 s"):
         rebalance(cluster, timeout_s=0.2)
     assert (len(cluster.evicted), cordons(cluster)) == (1, ["", "", ""])
 
@@ -146,7 +146,7 @@ class Waiting(Operated):
 @pytest.mark.parametrize("from_the_start", [True, False], ids=["before the plan", "after the plan"])
 def test_a_pod_that_waited_before_the_eviction_is_not_the_successor(*, from_the_start: bool) -> None:
     cluster = Waiting(half_used(), from_the_start=from_the_start)
-    words = r"no successor of it is bound after 0\.5 s; 1 pod of its owner waits: p0-again"
+    words = r"no successor of it was bound within 0\.5 s; 1 pod of its owner waits: p0-again"
     with pytest.raises(Unanswerable, match=words):
         rebalance(cluster, timeout_s=0.5)
     assert (cluster.evicted, cordons(cluster)) == (["p0"], ["", "", ""])
@@ -274,7 +274,7 @@ def test_it_stops_when_the_successor_is_not_where_it_was_planned() -> None:
     assert (done, len(cluster.evicted)) == (False, 1)
     first = cluster.evicted[0]
     assert said[-1].startswith("Stopped after 1 of 3 moves: the successor of pod default/")
-    assert f"{first} is on node n{first[1:]}, card 0 (4); planned was node n" in said[-1]
+    assert f"{first} is on node n{first[1:]}, card 0 (4); the plan was node n" in said[-1]
 
 
 class Leaving(Operated):

@@ -88,7 +88,7 @@ def test_a_node_that_is_gone_meanwhile_has_nothing_to_be_given_back() -> None:
         cluster.world.nodes.delete("a")
 
     cluster.before_eviction = goes
-    with pytest.raises(Unanswerable, match="no successor of it is bound"):
+    with pytest.raises(Unanswerable, match="no successor of it was bound"):
         rebalance(cluster, timeout_s=0.2, said=(said := list[str]()))
     assert [line for line in said if "type kubectl" in line] == []
 

@@ -82,7 +82,7 @@ def test_a_cluster_in_order_has_nothing_to_do() -> None:
         pytest.param(
             LEASE,
             300.0,
-            "pod-1_x holds the Lease kube-system/gpushare-scheduler and does not renew it, for 300 s",
+            "pod-1_x holds the Lease kube-system/gpushare-scheduler but does not renew it, for 300 s",
             id="old",
         ),
         pytest.param(LEASE, None, "does not renew it", id="no time"),

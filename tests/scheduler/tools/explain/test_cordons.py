@@ -70,7 +70,7 @@ def test_a_card_that_is_out_for_another_reason_as_well_says_so() -> None:
     failed = replace(card(0, 16, health=Health.UNHEALTHY), reason="xid-79")
     made = uncordoned(tables(node_with("0,1", failed, card(1, 16))), "a", [])
     assert made.words == (
-        "node a: card 0 (GPU-a-0) is no longer cordoned, but is unhealthy and takes none until it has recovered",
+        "node a: card 0 (GPU-a-0) is no longer cordoned, but is unhealthy and takes no pods until it has recovered",
         "node a: card 1 (GPU-a-1) takes new pods again",
     )
 
@@ -79,7 +79,7 @@ def test_the_legacy_list_is_named_where_it_has_the_card_too() -> None:
     of = node_with("0")
     of.config_maps.create("kube-system", "unhealthy-gpu-a", {"gpus": "0"})
     (words,) = uncordoned(tables(of), "a", ["0"]).words
-    assert "but ConfigMap kube-system/unhealthy-gpu-a still lists it: it takes none" in words
+    assert "but ConfigMap kube-system/unhealthy-gpu-a lists it, so it takes no pods" in words
 
 
 @pytest.mark.parametrize("change", [cordoned, uncordoned])

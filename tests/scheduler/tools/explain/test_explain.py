@@ -46,7 +46,7 @@ def test_whom_preemption_would_remove_is_said() -> None:
     assert answer.message == (
         "0/2 nodes are available: 2 Insufficient GPU memory on one card: wants 12, most free 10 (of 16)."
     )
-    assert lines(answer)[-1] == "Preemption would remove default/small from node a and give it card 0 (12)."
+    assert lines(answer)[-1] == "Preemption would evict default/small from node a and give it card 0 (12)."
 
 
 def test_a_reason_that_the_table_has_no_room_for_stands_below_it_in_full() -> None:

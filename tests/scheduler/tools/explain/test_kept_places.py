@@ -121,7 +121,7 @@ def test_a_preemption_that_is_under_way_is_told_with_its_node_and_who_is_going()
         "Preemption is under way: it is nominated to node a, "
         f"where default/going is terminating since {SINCE}. You do not have to delete any pods." in told
     )
-    assert "would remove" not in told
+    assert "would evict" not in told
 
 
 def test_the_nominated_node_fits_once_the_pod_that_terminates_is_gone() -> None:
@@ -171,7 +171,10 @@ def test_a_place_that_is_kept_for_another_pod_is_told_as_such() -> None:
     preempts(of, "train", 15, "a", priority=9)
     answer = explained_new(of, "second", 15)
     (node,) = answer.nearest
-    assert (node.leaving, node.remedy) == ((), "room is kept there for default/train, which is nominated to the node")
+    assert (node.leaving, node.remedy) == (
+        (),
+        "its free room is set aside for default/train, which is nominated to the node",
+    )
     assert [(one.pod, one.nominated) for one in node.cards[0].pods] == [("default/train", True)]
     assert "train 15 nominated" in prose(answer)
     assert explained(of, "train").state == "fits"
@@ -210,7 +213,7 @@ def test_a_nomination_for_which_nobody_goes_is_told_too() -> None:
     assert answer.nominated == Nominated(node="a", terminating=())
     assert "It is nominated to node a; no pod is terminating there." in prose(answer)
     assert answer.preemption is not None
-    assert lines(answer)[-1].startswith("Preemption would remove default/low from node a")
+    assert lines(answer)[-1].startswith("Preemption would evict default/low from node a")
 
 
 def test_what_if_says_who_is_terminating_where_the_next_would_fit() -> None:

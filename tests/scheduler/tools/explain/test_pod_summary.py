@@ -38,7 +38,10 @@ def test_a_finished_pod_is_told_so() -> None:
     of = world(a=[16])
     there(of, "p", 3, "a", 0)
     of.pods.finish("default", "p")
-    assert lines(explained(of, "p")) == ["Pod default/p is finished.", "It is Succeeded and no longer holds anything."]
+    assert lines(explained(of, "p")) == [
+        "Pod default/p is finished.",
+        "It is Succeeded and no longer holds any resources.",
+    ]
 
 
 def test_a_gated_pod_is_told_which_gate_holds_it() -> None:
@@ -49,7 +52,7 @@ def test_a_gated_pod_is_told_which_gate_holds_it() -> None:
 
 
 FORGOTTEN = (
-    "It requests GPU memory and its schedulerName is default-scheduler, which assigns no cards: "
+    "It requests GPU memory, but its schedulerName is default-scheduler, which assigns no cards: "
     "add `schedulerName: gpushare-scheduler` to its spec."
 )
 

@@ -32,10 +32,12 @@ def test_every_kind_is_listed_once_and_nothing_is_written() -> None:
 def test_what_may_not_be_read_is_one_short_line() -> None:
     of = world(a=[16])
     waits(of, "big", 40)
-    assert asked(of, "configmaps").unread == ["not allowed to read, and left out: configmaps; see docs/explain.md"]
+    assert asked(of, "configmaps").unread == [
+        "left out, because reading them is not allowed: configmaps; see docs/explain.md"
+    ]
     (line,) = asked(of, *EVERYTHING_ELSE).unread
     assert line == (
-        "not allowed to read, and left out: namespaces, configmaps, poddisruptionbudgets and 11 more; "
+        "left out, because reading them is not allowed: namespaces, configmaps, poddisruptionbudgets and 11 more; "
         "see docs/explain.md"
     )
     assert explained(of, "big", refused=EVERYTHING_ELSE).state == "waits"

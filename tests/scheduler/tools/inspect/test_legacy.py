@@ -257,7 +257,7 @@ def test_errors_are_printed_like_the_legacy_command_prints_them(
 @pytest.mark.parametrize("name", ["", "..", "a,spec.nodeName=b", "a/b", "A"])
 def test_what_is_no_name_of_a_node_is_not_asked_for(server: ListingServer, tmp_path: Path, name: str) -> None:
     ran = at(server, tmp_path, name)
-    assert (ran.returncode, ran.stdout) == (1, f"Failed due to {name!r} is no name of a node".encode())
+    assert (ran.returncode, ran.stdout) == (1, f"Failed due to {name!r} is not a node name".encode())
     assert server.requests == []
 
 

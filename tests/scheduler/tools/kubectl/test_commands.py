@@ -83,7 +83,7 @@ def test_what_only_reads_writes_nothing(server: ListingServer, tmp_path: Path, a
 
 
 def test_an_audit_that_finds_something_ends_with_1(server: ListingServer, tmp_path: Path) -> None:
-    assert run(server, tmp_path, "audit").stdout == "Nodes: 2, pods with GPU memory: 1. Nothing was found.\n"
+    assert run(server, tmp_path, "audit").stdout == "Nodes: 2, pods with GPU memory: 1. No problems found.\n"
     server.lists[PODS].append(msgspec.to_builtins(wire_pod("q", 14, node="a", annotations=on_card(0, 14))))
     ran = run(server, tmp_path, "audit")
     assert ran.exit_code == 1
@@ -95,7 +95,7 @@ def test_an_audit_that_finds_something_ends_with_1(server: ListingServer, tmp_pa
 def test_a_check_before_adoption_that_finds_something_ends_with_1(server: ListingServer, tmp_path: Path) -> None:
     ran = run(server, tmp_path, "adopt")
     assert (ran.exit_code, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines()[-1].endswith("Nothing was found.")
+    assert ran.stdout.splitlines()[-1].endswith("No problems found.")
     old = wire_pod("old", 2, node="b", annotations=chosen(1, 2, 16), scheduler=DEFAULT)
     lost = wire_pod("lost", 2, node="b", scheduler=DEFAULT)
     server.lists[PODS] += [msgspec.to_builtins(old), msgspec.to_builtins(lost)]
@@ -145,7 +145,7 @@ def test_a_doctor_looks_for_the_policies_that_keep_others_from_what_was_decided(
     server: ListingServer, tmp_path: Path
 ) -> None:
     ran = run(server, tmp_path, "doctor")
-    assert (ran.exit_code, "warning  policies: admission policies are not there" in ran.stdout) == (0, True)
+    assert (ran.exit_code, "warning  policies: admission policies are missing" in ran.stdout) == (0, True)
     assert all(f"validatingadmissionpolicy/{name}" in ran.stdout for name in names.POLICIES)
     assert "others can change what the scheduler relies on" in ran.stdout
     enforced(server, gpushare_requests={"matchResources": {"matchPolicy": "Equivalent", "namespaceSelector": {}}})
@@ -252,7 +252,7 @@ def test_a_card_is_cordoned_and_uncordoned(server: ListingServer, tmp_path: Path
 
 def test_a_dry_run_says_how_many_cards_it_would_concern_and_changes_none(server: ListingServer, tmp_path: Path) -> None:
     ran = run(server, tmp_path, "cordon", "node/a", "--dry-run")
-    assert ran.stdout.splitlines()[:2] == ["dry run: nothing is changed", "node a: 2 of 2 cards cordoned"]
+    assert ran.stdout.splitlines()[:2] == ["dry run: nothing was changed", "node a: 2 of 2 cards cordoned"]
     assert [path for method, path in server.requests if method == "PATCH"] == []
 
 
@@ -280,7 +280,7 @@ def test_a_node_that_always_changes_is_given_up(server: ListingServer, tmp_path:
 
     server.before_write = always
     ran = run(server, tmp_path, "cordon", "a")
-    assert (ran.exit_code, "node a is not changed" in ran.stderr) == (1, True)
+    assert (ran.exit_code, "node a was not changed" in ran.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_a_cordon_that_is_refused_changes_nothing_and_says_why(server: ListingSe
     server.may_write = False
     before = dict(server.node("a")["metadata"])
     ran = run(server, tmp_path, "cordon", "a")
-    assert (ran.exit_code, "node a is not changed: " in ran.stderr) == (1, True)
+    assert (ran.exit_code, "node a was not changed: " in ran.stderr) == (1, True)
     assert server.node("a")["metadata"] == before
 
 

@@ -263,7 +263,7 @@ def test_watch_says_when_it_sees_no_changes_for_a_while(server: ListingServer, t
 
 def test_watch_goes_with_tables(server: ListingServer, tmp_path: Path) -> None:
     ran = run(server, tmp_path, "top", "pods", "-w", "-o", "json")
-    assert (ran.exit_code, "--watch prints tables, and not json" in ran.stderr) == (2, True)
+    assert (ran.exit_code, "--watch prints tables, not json" in ran.stderr) == (2, True)
 
 
 def test_a_watch_of_what_may_not_be_read_ends(server: ListingServer, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ async def test_another_certificate_gets_no_token_and_the_own_tables_answer(
             assert (await site.get("/api/node?name=s"))[0] == HTTPStatus.OK
     assert heard == []
     assert [(one["event"], one["log_level"], one["reason"]) for one in logged] == [
-        ("page.leader_not_reached", "warning", "it presents a certificate other than ours")
+        ("page.leader_not_reached", "warning", "it presents a different certificate")
     ]
     assert TOKEN not in str(logged)
 

@@ -48,7 +48,7 @@ async def test_what_would_help_and_who_would_be_removed_is_said(session: aiohttp
     _, why = await Browser(session, page.port).get("/api/explain?namespace=team-a&name=urgent")
     assert why["answer"]["nearest"][0]["remedy"] == "fits once team-a/web, team-b/web have ended"
     assert why["preempting"] == (
-        "Preemption would remove team-a/web, team-b/web from node a and give it card 0 (16) and 1 (16)."
+        "Preemption would evict team-a/web, team-b/web from node a and give it card 0 (16) and 1 (16)."
     )
     await page.close()
 

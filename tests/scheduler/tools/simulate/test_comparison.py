@@ -175,7 +175,7 @@ def test_a_plot_is_drawn_the_same_every_time(tmp_path: Path, name: str, begins: 
     [
         pytest.param("away/curve.png", "there is no folder {folder}/away", id="no folder"),
         pytest.param("text/curve.png", "there is no folder {folder}/text", id="below a file"),
-        pytest.param(f"{'long' * 99}.png", "may not be written: File name too long", id="a name that is too long"),
+        pytest.param(f"{'long' * 99}.png", "cannot be written: File name too long", id="a name that is too long"),
         pytest.param("folder.png", "expected a file, found a folder", id="a folder"),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_place_that_may_not_be_written_is_said_before_anything_is_simulated(
         (tmp_path / closed).touch()
     # The tests may run as root, who may write everywhere.
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path / closed)
-    with pytest.raises(NoPlot, match="may not be written"):
+    with pytest.raises(NoPlot, match="cannot be written"):
         check_plot(tmp_path / "curve.png")
 
 

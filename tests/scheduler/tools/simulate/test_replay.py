@@ -219,7 +219,7 @@ def test_a_request_that_is_wrong_asks_nothing_in_the_course() -> None:
 
 
 def test_a_pod_of_arrivals_that_a_file_describes_too_is_a_mistake() -> None:
-    with pytest.raises(ConfigurationError, match="arrivals: expected each pod once, found in a cluster file, too: p"):
+    with pytest.raises(ConfigurationError, match="arrivals: expected each pod once, found in a cluster file too: p"):
         replayed_file(described([node("a", 16)], [pod("p", 1)]), arrivals=coming(asking("p", 0, 1)))
 
 

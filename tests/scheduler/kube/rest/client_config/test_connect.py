@@ -180,7 +180,7 @@ async def test_who_is_impersonated_follows_the_file(tmp_path: Path) -> None:
         pytest.param(described(server="https://a:0"), "address of the server has port 0", id="port 0"),
         pytest.param(described(server="https://[::1"), "address of the server cannot be read", id="half an address"),
         pytest.param(
-            described(server="https://u:planted@a"), "has a user in it; put the user and the password", id="a user"
+            described(server="https://u:planted@a"), "contains a user; put the user and the password", id="a user"
         ),
         pytest.param(described(proxy_url="socks5://u:planted@p"), "the proxy .*SOCKS proxy", id="proxy"),
         pytest.param(
@@ -358,7 +358,7 @@ async def test_not_to_verify_the_server_replaces_the_ca_of_the_file(tmp_path: Pa
     [
         ({"cluster": "none"}, "names the cluster none, which does not exist"),
         ({"user": "none"}, "names the user none, which does not exist"),
-        ({"impersonate_groups": ("dev",)}, "take a user to impersonate"),
+        ({"impersonate_groups": ("dev",)}, "need a user to impersonate"),
         ({"server": "b"}, "the address of the server does not begin with"),
     ],
 )
