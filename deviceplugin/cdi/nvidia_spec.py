@@ -56,7 +56,7 @@ _DRIVER_VERSION: Final = re.compile(r"\d{3,4}\.\d{1,4}(?:\.\d{1,4})?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class NvidiaDevice:
-    """A device of a spec. minors: of the card nodes (/dev/nvidia<minor>) that its own edits inject."""
+    """A device of a spec. minors: minors of the card nodes (/dev/nvidia<minor>) that its own edits inject."""
 
     name: str
     minors: frozenset[int]

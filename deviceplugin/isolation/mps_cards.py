@@ -108,7 +108,7 @@ class MpsMetrics:
     """Metrics of the daemons, if there are any."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """registry: of the plugin."""
+        """registry: the plugin's."""
         self.ready = series.MPS_READY.gauge(registry)
         self.ends = series.MPS_ENDS.counter(registry)
 

@@ -75,7 +75,7 @@ def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) ->
 
 
 def spare_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> Iterator[str]:
-    """Return an endless sequence of IDs after those of `device_ids`, in the same style; empty without cards."""
+    """Return an endless sequence of IDs after those of `device_ids`, in the same style; empty if there are no cards."""
     if not cards:
         return iter(())
     if old_style:

@@ -48,7 +48,7 @@ class NodeDomains(NodeFact[None]):
         """Never called."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
-        """Note the bits. The node's own change already opens the row itself."""
+        """Record the bits. The node's own change already opens the row itself."""
         old = self._labels.pop(row, None)
         if node is None:
             self._taints.pop(row, None)

@@ -108,7 +108,7 @@ class Silence:
 class Stranger:
     """Another server answers: a load balancer's page, a 2xx without the object.
 
-    status: of the answer. late_s: as in `Fail`.
+    status: the answer's HTTP status. late_s: as in `Fail`.
     """
 
     status: int = 404
@@ -177,7 +177,7 @@ class Rule:
 
 
 class Faults:
-    """The active rules, applied in the order in which they were added. seed: of every random choice here."""
+    """The active rules, applied in the order in which they were added. seed: for every random choice here."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rules: list[Rule] = []
@@ -208,7 +208,7 @@ class Faults:
         self._rules.clear()
 
     def hitting(self, request: Request) -> RequestFault | None:
-        """Return the fault of this request; None without one."""
+        """Return the fault of this request; None if there is none."""
         for rule in self._rules:
             if rule.applies(request, self._chance):
                 return rule.fault

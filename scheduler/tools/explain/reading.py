@@ -57,7 +57,7 @@ class ClusterSnapshot:
         return Going(pod=self.named(pod.key), since=self.terminating_since.get(pod.key.uid, ""))
 
     def nominated(self, pod: Pod) -> Nominated | None:
-        """Return the nomination of the pod; None without one."""
+        """Return the nomination of the pod; None if it has none."""
         kept = self.engine.nominations.of(pod.key.uid)
         if kept is None:
             return None
