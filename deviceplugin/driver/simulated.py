@@ -82,7 +82,7 @@ class DieFault:
 
 @dataclass(frozen=True, slots=True)
 class UseFault:
-    """From now on, process `pid` holds this many MiB of the card; 0: it has released the card."""
+    """From now on, process `pid` holds this many MiB of the card; 0 if it has released the card."""
 
     card: str
     pid: int

@@ -19,7 +19,7 @@ _WHOLE_CORE: Final = 100
 class Terms:
     """Rules of counting. unit_mib: MiB per memory unit, >= 1.
 
-    unified_memory_mib: for a card whose driver reports none; 0: unknown. count_reserved: memory that the driver
+    unified_memory_mib: for a card whose driver reports none; 0 if unknown. count_reserved: memory that the driver
     reserves counts as the card's, although programs cannot use it.
     """
 

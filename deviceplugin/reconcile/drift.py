@@ -147,7 +147,7 @@ class SeenPod:
 class Use:
     """A process on a card; one that ended before it was traced is left out. pod_uid: "" if it is in no pod.
 
-    container_id: without the runtime's name; "" if its cgroups do not tell.
+    container_id: without the runtime's name; "" if its cgroups do not contain it.
     """
 
     uuid: str

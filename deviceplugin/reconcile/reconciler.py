@@ -90,7 +90,7 @@ class LeftoversError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """Files that exist. specs: as `SpecFiles.present`. pods: UIDs of the pods that have isolation directories."""
+    """Files that exist. specs: as in `SpecFiles.present`. pods: UIDs of the pods that have isolation directories."""
 
     specs: Mapping[str, int] = field(default_factory=dict)
     pods: Collection[str] = ()

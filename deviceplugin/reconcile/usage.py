@@ -38,7 +38,7 @@ _FIELDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Owner of a process. container_id: without the runtime's name; "" if the path does not tell."""
+    """Owner of a process. container_id: without the runtime's name; "" if the path does not contain it."""
 
     pod_uid: str
     container_id: str

@@ -264,7 +264,7 @@ class Recorder:
         self._hand_out()
 
     async def _send(self, entry: Unwritten, *, patient: bool) -> None:
-        """Write the entry. patient: do not wait here if it is throttled, but return it to the queue at once."""
+        """Write the entry; requeue it after a failed try. patient: then return at once instead of waiting here."""
         try:
             await self._write(entry)
         except _Again as again:

@@ -84,7 +84,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """5xx. late_s: with Effect.LATER, seconds until it takes effect; None: at `MemoryCluster.deliver_late()`."""
+    """5xx. late_s: with Effect.LATER, seconds until it takes effect; None means at `MemoryCluster.deliver_late()`."""
 
     status: int = 500
     effect: Effect = Effect.NONE
@@ -95,7 +95,7 @@ class Fail:
 class Silence:
     """No answer.
 
-    after_s: seconds until the client notices; None: its whole time-out; 0: the connection is reset at once.
+    after_s: seconds until the client notices; None for its whole time-out; 0 if the connection is reset at once.
     late_s: as in `Fail`, counted from when the client notices.
     """
 

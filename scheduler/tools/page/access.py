@@ -60,7 +60,7 @@ class Reviewer(Protocol):
         ...
 
     async def may_list_pods(self, user: User, namespace: str) -> bool:
-        """Return whether the user may list the pods of a namespace; "": of all namespaces."""
+        """Return whether the user may list the pods of a namespace; "" for all namespaces."""
         ...
 
 
