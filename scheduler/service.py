@@ -69,7 +69,7 @@ class Clock:
 class ServiceOptions:
     """Options of the service. controller, instance: names of this scheduler and this process in Events.
 
-    bind_timeout_s: of one bind request, > 0. fencing_delay_s: how long after the start or the election a bind request
+    bind_timeout_s: for one bind request, > 0. fencing_delay_s: how long after the start or the election a bind request
     of the previous leader may still take effect. max_binds_in_flight: concurrent bind requests, >= 1.
     not_ready_after_s: this scheduler reports not ready after the API server has been down, or has rejected our
     credentials, for this long; > 0. audit_period_s: between two audits of the ledger, > 0.

@@ -45,7 +45,10 @@ class PodAsk(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """A pod that arrives at `at_s`, seconds from the start; it finishes `runs_s` after it has started, None: never."""
+    """A pod that arrives at `at_s`, seconds from the start.
+
+    It finishes `runs_s` after it has started; None if never.
+    """
 
     name: str
     at_s: float

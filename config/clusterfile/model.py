@@ -97,7 +97,7 @@ class PodGroup(Section):
     """Equal pods with the manifest's name; with a count, a number from 0 is appended.
 
     at_s: when they are created, in seconds from the start. runs_s: how long after its start a pod finishes;
-    None: it runs forever.
+    None if it runs forever.
     """
 
     pod: PodManifest
@@ -142,7 +142,7 @@ class ClusterFile:
     """All files together. ignored: unread manifests, as `kind namespace/name`.
 
     storage: manifests of claims, volumes and the like, each with its kind. budgets: disruption budgets, which only
-    `defragment` reads. files: of each entry, by its identity.
+    `defragment` reads. files: each entry's file, by the entry's identity.
     """
 
     nodes: list[NodeGroup] = field(default_factory=list)
@@ -165,7 +165,7 @@ class ClusterFile:
 
 @dataclass(frozen=True, slots=True)
 class TimedPod:
-    """A pod to create at `at_s`, seconds from the start; it finishes `runs_s` after it has started, None: never."""
+    """A pod to create at `at_s`, seconds from the start. It finishes `runs_s` after it has started; None if never."""
 
     at_s: float
     runs_s: float | None

@@ -70,7 +70,7 @@ _NOTHING: Final = WrittenAllocation(units=0, per_card={}, uuids={}, allocation=N
 
 
 class BookedCard(msgspec.Struct, frozen=True, kw_only=True):
-    """A card of a pod. index: as in the pod. uuid: of the node's card; as in the pod if the card is lost.
+    """A card of a pod. index: as in the pod. uuid: the node's card's; as in the pod if the card is lost.
 
     units: in the node's unit, rounded up. asked: in the pod's own, as the kubelet counts them.
     lost: the node does not announce the card.
@@ -87,7 +87,7 @@ class BookedCards(msgspec.Struct, frozen=True, kw_only=True):
     """All cards of a pod. cards: each card once; empty if unknown.
 
     everywhere: units that then count against every card of the node, otherwise 0. blocks: these fill each card, because
-    the unit of the pod's numbers is unknown. unit_mib: of the pod's numbers, 0 if unknown.
+    the unit of the pod's numbers is unknown. unit_mib: unit of the pod's numbers, 0 if unknown.
     problem: for people, "" if nothing is wrong.
     """
 
@@ -222,7 +222,7 @@ def _allocation(annotations: Mapping[str, str], ask: Ask) -> tuple[Allocation | 
 
 
 def _unknown(written: WrittenAllocation, named: Mapping[int, Card | None], units: int) -> bool:
-    """Return whether the cards of the pod are unknown. units: of the whole pod, in the node's unit."""
+    """Return whether the cards of the pod are unknown. units: the whole pod's, in the node's unit."""
     if written.uuids:
         return False
     if not named or None in named.values():

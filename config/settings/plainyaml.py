@@ -36,7 +36,7 @@ class _PlainLoader(_Loader):
     _depth = 0
 
     def descend_resolver(self, current_node: yaml.Node | None, current_index: object) -> None:
-        """Runs before each node."""
+        """Called by yaml before each node."""
         self._depth += 1
         if self._depth > _DEEPEST:
             raise DocumentError(f"has more than {_DEEPEST} levels of nesting")

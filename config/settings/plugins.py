@@ -50,7 +50,7 @@ POINTS: Final = (
 class PluginDescription:
     """Facts about a plugin that a configuration needs.
 
-    points: names of `POINTS`. args: its arguments; None if it takes none. weight: of its score by default, or 0.
+    points: names of `POINTS`. args: its arguments; None if it takes none. weight: default weight of its score, or 0.
     summary: one line.
     """
 
@@ -141,7 +141,7 @@ _MUST_HAVE: Final = frozenset({"filter", "queueSort", "bind"})
 class ChosenPlugins:
     """The plugins of a profile at each extension point, in the order in which they are called.
 
-    weights: of each plugin in `score`, 1 to 100.
+    weights: by plugin in `score`, 1 to 100.
     """
 
     pre_enqueue: tuple[str, ...]

@@ -126,7 +126,7 @@ class PluginSection(Section):
 
 
 class SchedulerProfile(Section):
-    """One way of scheduling, for the pods that name it."""
+    """Scheduling settings for the pods that name this profile."""
 
     scheduler_name: SchedulerName = Field(
         default=names.SCHEDULER_NAME, description="The profile applies to pods with this `spec.schedulerName`."

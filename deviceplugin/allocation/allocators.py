@@ -101,7 +101,7 @@ class NoIsolation:
 
 @dataclass(slots=True, kw_only=True)
 class AllocationContext:
-    """Ports and settings of both modes. cards: as announced now, whole. on_assigned: called with assigned cards.
+    """Ports and settings of both modes. cards: see `NodeCards.whole`. on_assigned: called with assigned cards.
 
     files, card_edits: CDI specs and device edits; either mode may have some.
     volume_mounts: containers may also request cards from the NVIDIA runtime by mounts.
@@ -301,7 +301,7 @@ class ModeAllocator:
         return await self._now().allocate(ids)
 
     async def pre_start(self, ids: frozenset[str]) -> None:
-        """Check the recorded answer, whichever mode gave it."""
+        """Check the answer recorded at Allocate, whichever mode gave it."""
         await self._now().pre_start(ids)
 
     def _now(self) -> CdiAllocator | EnvironmentAllocator:

@@ -32,7 +32,10 @@ class WrongAllocation(Undecided):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Units of one container on one card. units, card_units: in the pod's own unit. index: the node's current one."""
+    """Units of one container on one card. units, card_units: in the pod's own unit.
+
+    index: the card's current index on the node.
+    """
 
     uuid: str
     index: int

@@ -176,7 +176,7 @@ def _not_calling(found: PodContainers, units: int, view: NodeState) -> str:
 
 
 def _doubt(pod: NodePod, view: NodeState, passed: Collection[str]) -> str:
-    """Return why the only remaining pod may be the wrong one, with the right one still unknown here; "" if no doubt."""
+    """Return why the only remaining pod may not be the caller, which may still be unknown; "" if it is certain."""
     if pod.uid not in view.shown:
         return "it is unknown whether the kubelet has admitted it (PodResources.Get requires Kubernetes 1.34)"
     if pod.terminating:

@@ -51,7 +51,7 @@ _NOTHING: Final = PodRequests()
 class First:
     """A pod as first seen. annotations, requests: the first values. changed: keys whose values differ now.
 
-    cards: of its first decision; None while unknown.
+    cards: its first decision's; None while unknown.
     """
 
     annotations: Mapping[str, str]

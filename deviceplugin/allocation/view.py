@@ -70,7 +70,7 @@ class OwnPods:
         return self._by_uid.get(uid)
 
     async def change(self) -> None:
-        """Return after the next batch or call of `wake`."""
+        """Wait for the next batch or the next call of `wake`."""
         one: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(one)
         await one
@@ -107,7 +107,10 @@ class NodeRecords:
         return NodeState(self.resources.gpu_mem, self.asking(), entries)
 
     async def confirmed(self, view: NodeState, uids: Collection[str]) -> NodeState:
-        """Return the view with the kubelet's answers about the known pods among these. Raises KubeletSilent."""
+        """Return the view with the kubelet's answers about those of its pods that are in `uids`.
+
+        Raises KubeletSilent.
+        """
         wanted = [pod for pod in view.pods if pod.uid in uids]
         shown = await asyncio.gather(*(self._shown(pod) for pod in wanted))
         return replace(view, shown={pod.uid: one for pod, one in zip(wanted, shown, strict=True)})
@@ -203,5 +206,5 @@ class _Read:
 
     @property
     def final(self) -> bool:
-        """Whether it reads the same with any other cards."""
+        """Whether reading it again would give the same result, whatever the node's cards are."""
         return self.pod is None or self.pod.first_cards is not None

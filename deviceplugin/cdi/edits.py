@@ -22,7 +22,7 @@ _ENV: Final = "env"
 class Edits:
     """Edits by kind. env: variable -> value. lists: `deviceNodes`, `mounts`, `hooks` and every other list, by CDI name.
 
-    objects: entries that are not lists (`intelRdt`). version: of the specification that these edits need.
+    objects: entries that are not lists (`intelRdt`). version: version of the specification that these edits need.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)

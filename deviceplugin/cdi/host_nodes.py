@@ -20,7 +20,7 @@ class HostNodes:
     """Lookups of device nodes. Every method blocks on the file system, which is memory for device nodes."""
 
     def __init__(self, dev: Path, roots: Iterable[str] = (DRIVER_CONTAINER,)) -> None:
-        """dev: where the host's `/dev` is mounted, or would be. roots: of drivers, on the host."""
+        """dev: where the host's `/dev` is mounted, or would be. roots: roots of drivers, on the host."""
         self._dev = dev
         self._roots = tuple(roots)
 

@@ -27,7 +27,7 @@ _TAKES_AT_MOST_S: Final = 60.0
 class NvidiaEdits:
     """`allocation.allocators.EditsSource`. Every method blocks on the disk: call it in a thread.
 
-    coverage: of the shared cards, at the last `prepare`. known: the driver has named its cards.
+    coverage: how the shared cards were covered at the last `prepare`. known: the driver has named its cards.
     problems: CDI specs that cannot be read.
     """
 
@@ -126,7 +126,7 @@ class SimulatedEdits:
     problems: tuple[str, ...] = ()
 
     def __init__(self, directory: Path, cards: Callable[[], Sequence[Card]]) -> None:
-        """directory: of the files, one per card. cards: as announced now."""
+        """directory: holds one file per card. cards: as announced now."""
         self._directory = directory
         self._cards = cards
         self._writing = Lock()

@@ -56,7 +56,7 @@ _DRIVER_VERSION: Final = re.compile(r"\d{3,4}\.\d{1,4}(?:\.\d{1,4})?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class NvidiaDevice:
-    """A device of a spec. minors: of the card nodes (/dev/nvidia<minor>) that its own edits inject."""
+    """A device of a spec. minors: minors of the card nodes (/dev/nvidia<minor>) that its own edits inject."""
 
     name: str
     minors: frozenset[int]
@@ -152,7 +152,7 @@ def _told(reasons: Collection[str]) -> str:
 def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
     """Return the edits of the device with the card's UUID; "" if there is none, or why it would inject another card.
 
-    It would if it was written before cards were renumbered.
+    That happens if the spec was written before cards were renumbered.
     """
     named = [device for device in spec.devices if device.name == card.uuid]
     if named and _minors(spec.edits) - {card.minor}:

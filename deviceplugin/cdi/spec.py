@@ -43,5 +43,8 @@ def container_spec(name: str, parts: Iterable[Edits]) -> Json:
 
 
 def simulated_card(uuid: str, host_path: str) -> Edits:
-    """Return a card without a device node: a read-only mount under SIMULATED_CARDS. host_path: of its description."""
+    """Return a card without a device node: a read-only mount under SIMULATED_CARDS.
+
+    host_path: where its description is.
+    """
     return read_only_mount(host_path, f"{SIMULATED_CARDS}/{uuid}")

@@ -53,7 +53,7 @@ async def examine(
 ) -> Facts:
     """Gather the facts. driver: closed here. status_at: host:port of this node's plugin.
 
-    mountinfo: of this container.
+    mountinfo: this container's.
     """
     c = configuration
     status, status_problem = await _status(status_at)
@@ -85,7 +85,7 @@ async def examine(
 
 @dataclass(slots=True)
 class AskedDriver:
-    """Answers of the driver. problem: why it did not answer. cuda: of the cards that were tried."""
+    """Answers of the driver. problem: why it did not answer. cuda: for the cards that were tried."""
 
     found: DriverCards = field(default_factory=lambda: DriverCards("", ()))
     problem: str = ""
@@ -112,7 +112,7 @@ async def ask_driver(driver: Driver, *, trying: bool) -> AskedDriver:
 
 
 def _released(status: DevicePluginStatus | None) -> bool:
-    """Return whether a card is released: CUDA may open every card that it finds."""
+    """Return whether a card is released: CUDA must then not be tried, because it may open every card that it finds."""
     return any(
         card.reason == RELEASED or (card.reason == MIG and card.health == Health.SUSPECT)
         for card in (status.cards if status else ())

@@ -32,7 +32,7 @@ class PodFacts:
 class NodeFacts:
     """The node from the API server. problem: why nothing is known about it; "" if it was read.
 
-    allocatable: of gpu-mem. announced: it has an inventory. unit_mib: unit of that inventory.
+    allocatable: gpu-mem units. announced: it has an inventory. unit_mib: unit of that inventory.
     """
 
     problem: str = ""
@@ -49,7 +49,7 @@ class NodeFacts:
 class Facts:
     """All facts. driver: its version; driver_problem: why it does not answer. cards: as it names them now.
 
-    cuda: answer of cuInit by UUID, of the cards that were tried. readings: by UUID, of the cards that answer.
+    cuda: answer of cuInit by UUID, for the cards that were tried. readings: by UUID, for the cards that answer.
     lacking, some: as in `Coverage`, by NVIDIA's CDI specs. spec_problems: specs that cannot be read.
     nvidia_runtime: it runs this container. missing: missing files of the kubelet, with their purpose.
     status: the plugin's status; status_problem: why it is unavailable. mode: as configured.

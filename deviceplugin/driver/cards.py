@@ -44,10 +44,10 @@ class CardFailed(SourceFailed):
 class DriverCard:
     """A card's facts that do not change while the driver runs.
 
-    index: current one; another card may have it after a reboot. minor: of /dev/nvidia<minor>; None for a card without a
-    device node. memory_mib: memory that programs can use, that is, the total less reserved_mib, which the driver
-    reserves. links: index of another card -> kind of link, such as `NV12` or `PIX`. mig: split into instances, not
-    shared here. absent: optional facts that the driver failed to report, each `name: why`.
+    index: the current one; another card may have it after a reboot. minor: the number in /dev/nvidia<minor>; None for a
+    card without a device node. memory_mib: memory that programs can use, that is, the total less reserved_mib, which
+    the driver reserves. links: index of another card -> kind of link, such as `NV12` or `PIX`. mig: split into
+    instances, not shared here. absent: optional facts that the driver failed to report, each `name: why`.
     """
 
     index: int
@@ -97,7 +97,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardReading:
-    """A card's current values; None where the driver does not support one.
+    """A card's current values; None if the driver does not support one.
 
     utilisation: duty cycle, 0..100. temperature_c. power_w. remap_pending: a row remap, or page retirement, waits for
     a reset. uncorrected_ecc: volatile uncorrected errors since the driver started. recovery: what the driver advises:
@@ -212,7 +212,7 @@ class Driver(Protocol):
 
     @property
     def tries_cuda(self) -> bool:
-        """Whether `cuda` can tell anything about a card."""
+        """Whether `cuda` can show anything about a card."""
         ...
 
     async def cuda(self, uuid: str) -> CudaAnswer:

@@ -24,8 +24,8 @@ UNTRIED: Final = f"{_REASON}untried"
 class CudaAnswer:
     """Answer of cuInit in a process that sees one card.
 
-    code: CUDA's code, 0 if it starts, or 46 if it starts for others; None without an answer. detail: why there is no
-    answer. lacking: why CUDA cannot be tried from here, which says nothing about the card; "" if it was tried.
+    code: CUDA's code, 0 if it starts, or 46 if it starts for others; None if there is no answer. detail: why there is
+    no answer. lacking: why CUDA cannot be tried from here, which says nothing about the card; "" if it was tried.
     """
 
     code: int | None = None

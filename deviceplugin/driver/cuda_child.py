@@ -28,7 +28,7 @@ class CudaProgram:
         self._root = root
 
     def start_cuda(self, uuid: str) -> CudaAnswer:
-        """Call cuInit. uuid: of the only card that CUDA may see."""
+        """Call cuInit. uuid: the only card that CUDA may see."""
         try:
             if self._root:
                 driver_root.load(Path(self._root), _LIBRARY)

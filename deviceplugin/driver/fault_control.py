@@ -2,7 +2,7 @@
 
     {"card": 0, "xid": 79}                        {"card": "GPU-…", "lost": true}        {"card": 0, "back": true}
     {"card": 0, "reset": true}                    {"card": 0, "hang": true}              {"card": 0, "hang": false}
-    {"card": 0, "pid": 4242, "usedMiB": 512}      memory that the process uses; 0: none
+    {"card": 0, "pid": 4242, "usedMiB": 512}      memory that the process uses; 0 if none
     {"card": 0, "reading": {"remapPending": true, "uncorrectedEcc": 1, "recovery": "reset", "temperatureC": 91}}
     {"slowS": 2.5}    {"hang": true}    {"fail": true}       the driver as a whole; {"fail": false}: healthy again
     {"die": true}                                 the process that queries the driver

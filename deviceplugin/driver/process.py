@@ -44,7 +44,10 @@ class DriverProcess:
     async def start(
         cls, command: Sequence[str] = NVML, environment: Mapping[str, str] | None = None
     ) -> "DriverProcess":
-        """Start the process. command: this process's ID is appended. environment: None: ours. Raises SourceFailed."""
+        """Start the process. command: this process's ID is appended. environment: None for ours.
+
+        Raises SourceFailed.
+        """
         ours, its = socket.socketpair()
         with its:
             try:

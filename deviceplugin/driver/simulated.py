@@ -48,14 +48,14 @@ class XidFault:
 
 @dataclass(frozen=True, slots=True)
 class LostFault:
-    """The card stops answering; "" for every card."""
+    """The card stops answering. card: "" for every card."""
 
     card: str
 
 
 @dataclass(frozen=True, slots=True)
 class BackFault:
-    """The card answers again, or has been reset; "" for every card."""
+    """The card answers again, or has been reset. card: "" for every card."""
 
     card: str
 
@@ -82,7 +82,7 @@ class DieFault:
 
 @dataclass(frozen=True, slots=True)
 class UseFault:
-    """From now on, process `pid` holds this many MiB of the card; 0: it has released the card."""
+    """From now on, process `pid` holds this many MiB of the card; 0 if it has released the card."""
 
     card: str
     pid: int
@@ -145,7 +145,7 @@ def read_simulation(path: Path, node: str) -> tuple[tuple[DriverCard, ...], tupl
 class _State:
     """Current state of one card.
 
-    reset_s: time of the last reset, 0 for never, by a clock that continues over a restart of this process, as a card
+    reset_s: time of the last reset, 0 if never, by a clock that continues over a restart of this process, as a card
     does. xids: not yet reported.
     """
 

@@ -60,7 +60,7 @@ class SupervisedDriver:
         trials: CudaTrials | None = None,
         attached: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """start: creates a process; raises SourceFailed. trials: of CUDA; None for cards without CUDA.
+        """start: creates a process; raises SourceFailed. trials: CUDA trials; None for cards without CUDA.
 
         attached: PCI addresses of the cards that the kernel shows here.
         """
@@ -131,7 +131,7 @@ class SupervisedDriver:
 
     @property
     def tries_cuda(self) -> bool:
-        """Whether `cuda` can tell anything about a card."""
+        """Whether `cuda` can show anything about a card."""
         return self._trials is not None
 
     async def cuda(self, uuid: str) -> CudaAnswer:
@@ -164,7 +164,7 @@ class SupervisedDriver:
         return list(filter(None, [self.processes.problem(), trying]))
 
     def _hidden(self) -> str:
-        """Return a message about hidden cards: a container gets only the device nodes that exist at its creation."""
+        """Return a message about cards added since this container was created: it has no device nodes for them."""
         known = {card.pci for card in self._known.values()}
         hidden = sorted(self._attached_last - self._attached_first - known)
         if not hidden or self._common is None:
@@ -260,7 +260,7 @@ class SupervisedDriver:
         return found, silent
 
     async def _started(self, asking: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Start the call and wait briefly: normally cards are queried one at a time, which reveals a hanging one."""
+        """Start the call and wait briefly: cards are normally queried one at a time, so that a hanging one is found."""
         task = asyncio.create_task(asking)
         await asyncio.wait({task}, timeout=self._limits.patience_s)
         return task

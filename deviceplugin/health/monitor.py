@@ -44,7 +44,7 @@ class Pace:
 
     again: before a retry after the driver failed. slow: before the list is queried again after a card did not answer,
     because its initialization may take seconds; constant for a few times, then growing. end: time after which an
-    unopenable driver ends the process; 0: never.
+    unopenable driver ends the process; 0 for no limit.
     """
 
     reading_s: float = 10.0
@@ -103,7 +103,10 @@ class CardKeeper:
             await self.driver.close()
 
     async def release(self, uuids: Iterable[str], until_s: float | None) -> str:
-        """Release these cards until then (Unix seconds); None: reclaim. Return why one may still be held, or ""."""
+        """Release these cards until then (Unix seconds), or reclaim them if None.
+
+        Return why one may still be held, or "".
+        """
         self.states.release(uuids, until_s)
         self.on_change()
         self._cards_at_s = self._readings_at_s = _NEVER

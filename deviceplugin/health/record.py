@@ -92,7 +92,10 @@ class _SavedInventory(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class LastKnown:
-    """Saved cards. cards: with an inventory's facts, so without minors. same_boot: the machine has not rebooted."""
+    """Saved cards. cards: with only the facts of an inventory, so without minors.
+
+    same_boot: the machine has not rebooted.
+    """
 
     cards: tuple[DriverCard, ...] = ()
     same_boot: bool = False

@@ -98,12 +98,12 @@ class HealthState(StrEnum):
 class CardHealth:
     """Health of one card. Times are Unix seconds.
 
-    reason: the problem, "" if healthy. bad_s: last time of an error that only a quiet period clears; None: never.
+    reason: the problem, "" if healthy. bad_s: last time of an error that only a quiet period clears; None if never.
     needs_reset: time does not heal it. good: consecutive good answers, since good_s. silent: consecutive missing
     answers. failed: consecutive errors, since failed_s; gone: errors enough to consider the card lost. unclassified_s:
     times of recent unclassified errors. uncorrected_ecc, attached, energy_mj, persistent: values last read; None before
-    the first answer. released_s: end of its release; None: held. annotated: the annotation `gpushare/release` named it
-    when last checked.
+    the first answer. released_s: end of its release; None if held. annotated: the annotation `gpushare/release` named
+    it when last checked.
     """
 
     state: HealthState = HealthState.HEALTHY
@@ -228,7 +228,10 @@ def cleared(health: CardHealth, now_s: float) -> CardHealth:
 
 
 def released(health: CardHealth, until_s: float | None) -> CardHealth:
-    """Return the health of a card released until then; None: reclaimed. The next reading shows whether it was reset."""
+    """Return the health of a card released until then, or reclaimed if None.
+
+    The next reading shows whether it was reset.
+    """
     return replace(health, released_s=until_s, silent=0, failed=0, good=0)
 
 
@@ -340,7 +343,7 @@ class XidLog:
     _unlogged: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def times(self, xid: Xid, now_s: float) -> int:
-        """Return how many errors to log now, including suppressed ones; 0: none yet."""
+        """Return how many errors to log now, including suppressed ones; 0 if none yet."""
         key = (xid.uuid, xid.number)
         times = self._unlogged.pop(key, 0) + xid.times
         if key in self._logged_s and 0 <= now_s - self._logged_s[key] < _EVERY_S:

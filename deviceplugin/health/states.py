@@ -107,7 +107,7 @@ class CardStates:
             self.cuda.pop(uuid, None)
 
     def release(self, uuids: Iterable[str], until_s: float | None) -> None:
-        """Release these cards until `until_s`; None: reclaim them."""
+        """Release these cards until `until_s`, or reclaim them if it is None."""
         for uuid in uuids:
             self.readings.pop(uuid, None)
             self.cuda.pop(uuid, None)

@@ -56,7 +56,7 @@ class ComputeModes:
         self.before = load(self._path)
 
     async def exclusive(self, uuid: str) -> str:
-        """Allow one process at a time on the card: the MPS server. Return why that failed, or ""."""
+        """Let only one process at a time use the card, the MPS server. Return why that failed, or ""."""
         reading = self._readings().get(uuid)
         if reading is None:
             return "the driver has not read the card yet"
@@ -108,7 +108,7 @@ class MpsMetrics:
     """Metrics of the daemons, if there are any."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """registry: of the plugin."""
+        """registry: the plugin's."""
         self.ready = series.MPS_READY.gauge(registry)
         self.ends = series.MPS_ENDS.counter(registry)
 

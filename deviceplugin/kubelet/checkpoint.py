@@ -35,7 +35,7 @@ class CheckpointError(ValueError):
 class CheckpointEntry(msgspec.Struct, frozen=True):
     """Devices of one resource that one container holds.
 
-    ids: device IDs, of all NUMA nodes. encoded_answer: as `answer`, in base64.
+    ids: device IDs, of all NUMA nodes. encoded_answer: like `answer`, in base64.
     """
 
     pod_uid: str

@@ -44,7 +44,7 @@ class RegistrationRefused(Exception):
 
 
 async def register(device_plugin_dir: Path, endpoint: str, resource: str) -> None:
-    """Tell the kubelet that `endpoint`, a socket in `device_plugin_dir`, is served.
+    """Register `endpoint`, a socket in `device_plugin_dir`, with the kubelet.
 
     Raises KubeletSilent (it may be starting: retry) or RegistrationRefused.
     """

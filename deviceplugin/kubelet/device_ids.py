@@ -75,7 +75,7 @@ def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) ->
 
 
 def spare_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> Iterator[str]:
-    """Return an endless sequence of IDs after those of `device_ids`, in the same style; empty without cards."""
+    """Return an endless sequence of IDs after those of `device_ids`, in the same style; empty if there are no cards."""
     if not cards:
         return iter(())
     if old_style:
@@ -93,11 +93,11 @@ def listed(  # noqa: PLR0917  (each a different type: none can take another's pl
 ) -> Listed:
     """Return (ID, healthy) of every device to list.
 
-    ids: one per unit of all cards. spare: as `spare_ids`; used if IDs of unhealthy cards outnumber their units. usable:
-    units of the cards that are not unhealthy, at most as many as `ids`. holders: ID -> UUIDs of the cards decided for
-    the containers that hold it. A missing ID is free. An empty set means a holder with an unknown card, which counts as
-    a healthy card: guessing otherwise could fail a pod. well: UUIDs of the cards that exist and are not unhealthy.
-    before: the unhealthy IDs of the last answer; the free ones stay unhealthy, so that none flaps.
+    ids: one per unit of all cards. spare: as in `spare_ids`; used if IDs of unhealthy cards outnumber their units.
+    usable: units of the cards that are not unhealthy, at most as many as `ids`. holders: ID -> UUIDs of the cards
+    decided for the containers that hold it. A missing ID is free. An empty set means a holder with an unknown card,
+    which counts as a healthy card: guessing otherwise could fail a pod. well: UUIDs of the cards that exist and are not
+    unhealthy. before: the unhealthy IDs of the last answer; the free ones stay unhealthy, so that none flaps.
 
     The number of free healthy IDs is the usable units less the units held on cards that are not unhealthy, at least 0:
     the kubelet never has more to allocate than the cards have.

@@ -138,8 +138,8 @@ class KubeletSession:
     """`server.KubeletPlugin` and its registration. Owned by the event loop; create it inside the loop.
 
     devices: the listed devices. registered: a kubelet follows them. problem: why none does; "" if no problem is known.
-    changed: called whenever `registered` or `problem` may have changed. last_mode: from the records, "" without one.
-    missing: why nothing can answer the kubelet's calls yet; "" if it is only a matter of time.
+    changed: called whenever `registered` or `problem` may have changed. last_mode: from the records, "" if there is
+    none. missing: why nothing can answer the kubelet's calls yet; "" if it is only a matter of time.
     """
 
     def __init__(

@@ -192,7 +192,7 @@ class NodeCards:
         self._soon = asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set) if wanted else None
 
     def _asked_wait(self) -> str | None:
-        """Return until when the scheduler is asked to wait; None: it is not."""
+        """Return until when the scheduler is asked to wait; None if it is not."""
         now_s = self.wall_s()
         if not self._followed:
             return _time(max(now_s + HELD_FOR_S, self.untrusted_until_s))

@@ -26,8 +26,8 @@ log = structlog.get_logger()
 class NodeDevices:
     """The node's devices. Owned by the event loop. shown: the kubelet's list; its first devices were listed earlier.
 
-    old_style: as `device_ids.device_ids`. withheld: whether no free device may be allocated, whatever the cards are.
-    now_s: of a clock that is never set.
+    old_style: as in `device_ids.device_ids`. withheld: whether no free device may be allocated, whatever the cards are.
+    now_s: from a clock that is never set.
     """
 
     view: NodeRecords

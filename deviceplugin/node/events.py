@@ -44,7 +44,7 @@ class NodeEvent:
 class NodeEventRecorder:
     """Recorder of Events: `run` writes them one by one. A full queue drops the oldest.
 
-    node_uid: of the node object, once a watch has shown it.
+    node_uid: the node object's, once a watch has shown it.
     """
 
     def __init__(self, writer: EventWriter, node: str, wall_s: Callable[[], float]) -> None:

@@ -19,8 +19,8 @@ _WHOLE_CORE: Final = 100
 class Terms:
     """Rules of counting. unit_mib: MiB per memory unit, >= 1.
 
-    unified_memory_mib: of a card whose driver reports none; 0: unknown. count_reserved: memory that the driver reserves
-    counts as the card's, although programs cannot use it.
+    unified_memory_mib: for a card whose driver reports none; 0 if unknown. count_reserved: memory that the driver
+    reserves counts as the card's, although programs cannot use it.
     """
 
     unit_mib: int
@@ -91,7 +91,7 @@ def cordoned_uuids(text: str, cards: Sequence[DriverCard]) -> tuple[frozenset[st
 
 
 def unknown_names(text: str, cards: Sequence[DriverCard]) -> list[str]:
-    """Return the entries of such a list that name no card of this node, in order."""
+    """Return the entries of a comma-separated list that name no card of this node, in order."""
     known = {card.uuid for card in cards} | {str(card.index) for card in cards}
     return [word for part in text.split(",") if (word := part.strip()) and word not in known]
 

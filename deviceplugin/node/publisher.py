@@ -160,7 +160,7 @@ class NodeApi:
     async def annotate(self, annotations: Mapping[str, str | None], version: str = "") -> None:
         """Set these annotations of the node, remove those that are None, keep all others. Raises ApiError.
 
-        version: required `resourceVersion` of the node, otherwise ApiConflict; "": any.
+        version: required `resourceVersion` of the node, otherwise ApiConflict; "" for any.
         """
         metadata: dict[str, object] = {"annotations": dict(annotations)}
         if version:

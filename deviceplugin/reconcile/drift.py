@@ -39,7 +39,10 @@ _UNBOOKED: Final = frozenset({DriftKind.OUTSIDE_USE, DriftKind.USES_UNASKED})
 
 
 class Action(StrEnum):
-    """Actions. METRIC: counted, and shown in the status. EVENT: on the pod or the node. ANNOUNCE_LESS: of the card."""
+    """Actions. METRIC: counted, and shown in the status. EVENT: on the pod or the node.
+
+    ANNOUNCE_LESS: announce less memory on the card.
+    """
 
     METRIC = "metric"
     EVENT = "event"
@@ -106,7 +109,7 @@ class DriftPolicy:
 
 
 def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
-    """Return the actions on lasting drift; none for excess use if it is not monitored."""
+    """Return the actions to take on lasting drift; none on excess use of memory if use is not monitored."""
     kind, told = one.kind, frozenset({Action.METRIC, Action.EVENT})
     if kind is DriftKind.ALLOCATION_CHANGED:
         return frozenset({Action.METRIC})  # Its Event was written when the drift was seen.
@@ -144,7 +147,7 @@ class SeenPod:
 class Use:
     """A process on a card; one that ended before it was traced is left out. pod_uid: "" if it is in no pod.
 
-    container_id: without the runtime's name; "" if its cgroups do not tell.
+    container_id: without the runtime's name; "" if its cgroups do not contain it.
     """
 
     uuid: str

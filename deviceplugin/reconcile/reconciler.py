@@ -90,7 +90,7 @@ class LeftoversError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """Files that exist. specs: as `SpecFiles.present`. pods: UIDs of the pods that have directories of isolation."""
+    """Files that exist. specs: as in `SpecFiles.present`. pods: UIDs of the pods that have isolation directories."""
 
     specs: Mapping[str, int] = field(default_factory=dict)
     pods: Collection[str] = ()
@@ -146,8 +146,8 @@ class Leftovers:
 def owners(host_proc: Path, pids: Iterable[int]) -> dict[int, Owner | None]:
     """Return PID -> owner of the process, None if it is in no pod; a process that has ended is left out.
 
-    host_proc: of the host's PID namespace, which is the driver's. Blocks while files are read. Raises OSError if it is
-    missing or may not be read.
+    host_proc: /proc of the host's PID namespace, which is the driver's. Blocks while files are read. Raises OSError if
+    it is missing or may not be read.
     """
     if not host_proc.is_dir():
         raise NotADirectoryError(f"{host_proc} is not a directory; expected the host's /proc")
@@ -206,10 +206,10 @@ class Result:
 class Reconciler:
     """The reconcile loop. Owned by the event loop; files are read in a thread.
 
-    cards: as announced, but whole; empty before the first announcement. readings: UUID -> the last reading, if any.
-    files: our CDI specs. directories: of isolation. allocating: whether the kubelet waits for one of our Allocate
-    calls. record: receives an event. on_outside: called when `outside_mib` changes: UUID -> MiB used by unregistered
-    processes, subtracted from the announcement.
+    cards: see `NodeCards.whole`; empty before the first announcement. readings: UUID -> the last reading, if any.
+    files: our CDI specs. directories: isolation directories. allocating: whether the kubelet waits for one of our
+    Allocate calls. record: receives an event. on_outside: called when `outside_mib` changes: UUID -> MiB used by
+    unregistered processes, subtracted from the announcement.
     """
 
     settings: ReconcileSettings

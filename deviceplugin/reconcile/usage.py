@@ -38,7 +38,7 @@ _FIELDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Owner of a process. container_id: without the runtime's name; "" if the path does not tell."""
+    """Owner of a process. container_id: without the runtime's name; "" if the path does not contain it."""
 
     pod_uid: str
     container_id: str
@@ -124,7 +124,7 @@ def accounts(
 ) -> list[Account]:
     """Return one account per container with cards, in units of `unit_mib`. read: UUIDs of the cards with known use.
 
-    by_id: of `containers_by_id`.
+    by_id: from `containers_by_id`.
 
     Use by an unknown container of a pod is charged to the pod's only requesting container; if it has several, the use
     is unknown.

@@ -59,7 +59,7 @@ class DevicePluginStatus(msgspec.Struct, frozen=True, rename="camel"):
     mode: the chosen one, `cdi` or `environment`. registered: with the kubelet.
     announced_units: healthy devices listed for the kubelet. on_node: the node object is up to date. problems: messages,
     such as that the driver does not answer. toolkit_missing: cards cannot be injected into containers; a problem says
-    why. nvidia_runtime: it runs the plugin's own container. runtime_class: of the plugin's pod, "" if unset.
+    why. nvidia_runtime: it runs the plugin's own container. runtime_class: the plugin pod's, "" if unset.
     """
 
     node: str
@@ -161,7 +161,7 @@ def _number(value: int | None) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table with columns as wide as their widest cell; "" without rows."""
+    """Return a table with columns as wide as their widest cell; "" if there are no rows."""
     if not rows:
         return ""
     return "\n".join(columns(heads, [[one_line(cell) for cell in row] for row in rows]))
@@ -196,7 +196,7 @@ def card_statuses(
     readings: Mapping[str, CardReading],
     absent: Mapping[str, tuple[str, ...]],
 ) -> tuple[CardStatus, ...]:
-    """Return one status for each card. absent: by UUID."""
+    """Return one status for each card. allocated, readings, absent: by UUID."""
     return tuple(
         CardStatus(
             index=card.index,

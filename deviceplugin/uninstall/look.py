@@ -129,7 +129,10 @@ async def _listed(c: DevicePluginConfiguration) -> list[KubeletContainer] | None
 
 
 async def _left_by_daemons(c: DevicePluginConfiguration) -> list[Path]:
-    """Return directories of the plugin's ended MPS daemons: a daemon that answers belongs to another owner."""
+    """Return the directories of the plugin's ended MPS daemons.
+
+    A daemon that still answers belongs to another owner.
+    """
     left: list[Path] = []
     for uuid in await asyncio.to_thread(_cards_with_daemons, c):
         try:

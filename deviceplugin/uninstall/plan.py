@@ -109,7 +109,7 @@ def holders(
 ) -> tuple[str, ...]:
     """Return names of live pods that hold cards, from the API server, and from the kubelet if that has others.
 
-    pods: of this node, including finished ones. recorded: checkpoint entries of our resource, which include dead pods
+    pods: this node's, including finished ones. recorded: checkpoint entries of our resource, which include dead pods
     until the next allocation. listed: containers that the kubelet lists; None if it does not answer. A listed container
     is matched by its device IDs, because its name proves little: an old answer of the API server may have an earlier
     pod of the same StatefulSet.

@@ -38,7 +38,10 @@ from scheduler.process.terminal import printable
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """Remover of items. api: of the node, or None. driver: factory, called if compute modes must be restored."""
+    """Removal of items. api: access to the node object, or None.
+
+    driver: factory, called if compute modes must be restored.
+    """
 
     api: NodeApi | None
     driver: Callable[[], Driver]

@@ -216,7 +216,7 @@ class Engine:
         return Decision(queued, outcome)
 
     def next_ready_s(self) -> float | None:
-        """Return when `decide` may have work even if nothing happens; None for never."""
+        """Return when `decide` may have work even if nothing happens; None if never."""
         ends_s = (self.queue.next_ready_s(), self.tables.rejections.next_s(), self._searches.next_ready_s())
         return min((end_s for end_s in ends_s if end_s is not None), default=None)
 
@@ -309,7 +309,7 @@ class Engine:
         return self._searches.begun
 
     def search_first(self) -> bool:
-        """Return whether a search step comes before `decide`: for a better pod, or in turn for an equal one."""
+        """Return whether a search step comes before `decide`: always for a better pod, alternately for an equal one."""
         first = self.queue.first() if self.any_search else None
         if first is None:
             return False
@@ -331,7 +331,7 @@ class Engine:
         self._nomination_checks.try_again((pod,))
 
     def victims_deleted(self, pod: Pod) -> None:
-        """Note that the API server accepted the deletion of all victims."""
+        """Record that the API server accepted the deletion of all victims."""
         self._searches.settled(pod.key.uid)
 
     def mark_undeletable(self, victim: Pod) -> None:
@@ -344,7 +344,7 @@ class Engine:
         return (record := self.tables.record(victim.key.uid)) is not None and record.undeletable
 
     def victims_spared(self, victims: Iterable[Pod]) -> None:
-        """Note that a preemption ended without deleting these victims."""
+        """Record that a preemption ended without deleting these victims."""
         self.tables.budgets.spare(victims)
 
     def throttle(self, throttled: Callable[[str], bool], now_s: float) -> bool:
@@ -355,7 +355,7 @@ class Engine:
         return self.queue.serve(serves, unreported=unreported)
 
     def bound(self, placement: Placement) -> None:
-        """Note that the API server bound the pod."""
+        """Record that the API server bound the pod."""
         self.tables.confirm(placement.pod.key.uid)
         self.queue.done(placement.pod.key.uid)
 

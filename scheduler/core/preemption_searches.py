@@ -117,7 +117,7 @@ class Searches:
         return self._turn
 
     def note_events(self, events: ClusterEvents) -> None:
-        """Note cluster events for the next searches."""
+        """Record cluster events for the next searches."""
         self._preemptors.note(events)
 
     def budgets_listed(self) -> None:
@@ -125,11 +125,11 @@ class Searches:
         self._preemptors.mark_all_due()
 
     def updated(self, pod: Pod) -> None:
-        """Note that a waiting pod changed."""
+        """Record that a waiting pod changed."""
         self._preemptors.update(pod)
 
     def left(self, uid: str) -> None:
-        """Note that the pod no longer waits, or is being decided."""
+        """Record that the pod no longer waits, or is being decided."""
         self._preemptors.discard(uid)
         if self._search is not None and self._search.pod.key.uid == uid:
             if self._search.due is not None:
@@ -143,7 +143,7 @@ class Searches:
             self._preemptors.mark_due(self._preemptors.key_of(pod.key.uid))
 
     def deletion_failed(self, uid: str, now_s: float) -> Nomination | None:
-        """Note that a victim could not be deleted for the pod. Returns the reservation that the pod gave up, if any.
+        """Record that a victim could not be deleted for the pod. Returns the reservation that the pod gave up, if any.
 
         Searches continue for other pods of its class.
         """
@@ -157,7 +157,7 @@ class Searches:
         self.settled(uid)
 
     def settled(self, uid: str) -> None:
-        """Note that victims are being deleted for the pod, or that it needs none any more."""
+        """Record that victims are being deleted for the pod, or that it no longer needs any."""
         self._failed_deletions.forget(uid)
         self._given_up.pop(uid, None)
 
@@ -166,7 +166,7 @@ class Searches:
         return self._failed_deletions.take_ready(now_s)
 
     def next_ready_s(self) -> float | None:
-        """Return when `take_ready` will next return a pod; None for never."""
+        """Return when `take_ready` will next return a pod; None if never."""
         return self._failed_deletions.next_ready_s()
 
     def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:

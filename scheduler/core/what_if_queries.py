@@ -138,7 +138,7 @@ class Placing:
             return self._scheduled(pod, "" if kept is None else kept.node)
 
     def place(self, pod: Pod, node: str = "") -> Placement | None:
-        """Place the pod on `node` ("": the best node). None if it does not fit."""
+        """Place the pod on `node` ("" for the best node). None if it does not fit."""
         if not self.fits(pod, node):
             return None
         with self._nominations.seen_by(pod):
@@ -146,7 +146,7 @@ class Placing:
         return outcome if isinstance(outcome, Placement) else None
 
     def fits(self, pod: Pod, node: str = "") -> bool:
-        """Return whether `node` ("": any node) takes the pod."""
+        """Return whether `node` ("" for any node) takes the pod."""
         row = self._tables.row_of.get(node)
         rows = None if row is None else np.array([row], dtype=np.intp)
         with self._nominations.seen_by(pod):

@@ -61,10 +61,10 @@ class _Doubt:
 
 @dataclass(slots=True, kw_only=True)
 class Binder:
-    """Sender of Bindings. timeout_s: of one POST. now_s: monotonic seconds.
+    """Sender of Bindings. timeout_s: for one POST. now_s: monotonic seconds.
 
     backoff_s: wait by the number of consecutive attempts without a definite answer. on_retry: called for each such
-    attempt, with its HTTP status (0 for none). gone: by UID, whether the watch has shown that the pod is gone.
+    attempt, with its HTTP status (0 if there was none). gone: by UID, whether the watch has shown that the pod is gone.
     """
 
     cluster: Cluster

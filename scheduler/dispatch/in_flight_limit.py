@@ -118,11 +118,11 @@ class InFlightLimit:
         return self._limiters.has_room(namespace, self._now_s(), self._starting[namespace])
 
     def starts(self, namespace: str) -> None:
-        """Note that a pod of the namespace was placed and will be bound."""
+        """Record that a pod of the namespace was placed and will be bound."""
         self._starting[namespace] += 1
 
     def started(self, namespace: str) -> None:
-        """Note that the task of such a pod has begun."""
+        """Record that the task of a pod counted by `starts` has begun."""
         self._starting[namespace] -= 1
         if not self._starting[namespace]:
             del self._starting[namespace]

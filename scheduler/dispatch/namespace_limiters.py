@@ -169,7 +169,7 @@ class NamespaceLimiters:
     # Events
 
     def enter(self, name: str, now_s: float) -> NamespaceLimiter:
-        """Note that a pod of the namespace is being bound from now on. Returns the namespace's limiter."""
+        """Record that the bind of a pod of the namespace begins. Returns the namespace's limiter."""
         limiter = self._by_name.get(name)
         if limiter is None:
             limiter = self._by_name[name] = self._new(name, now_s)
@@ -181,7 +181,7 @@ class NamespaceLimiters:
         return self._by_name[name]
 
     def leave(self, limiter: NamespaceLimiter) -> None:
-        """Note that a pod is no longer being bound. A namespace without pods keeps only its last answer."""
+        """Record that a pod is no longer being bound. A namespace without pods keeps only its last answer."""
         limiter.pods -= 1
         if not limiter.pods:
             self._open -= limiter.state is CircuitState.OPEN
@@ -193,7 +193,7 @@ class NamespaceLimiters:
         self._waiting_by[limiter.state] += change
 
     def sends(self, limiter: NamespaceLimiter, now_s: float) -> None:
-        """Note that a request is sent."""
+        """Record that a request is sent."""
         if not limiter.in_flight:
             if now_s - limiter.silent_since_s > _IDLE_S:
                 limiter.window = 1
@@ -202,20 +202,20 @@ class NamespaceLimiters:
         self._count_in_flight(limiter, 1)
 
     def ends(self, limiter: NamespaceLimiter) -> None:
-        """Note that a request has ended."""
+        """Record that a request has ended."""
         self._count_in_flight(limiter, -1)
         if not limiter.in_flight:
             del self._with_requests[limiter.name]
 
     def answered(self, limiter: NamespaceLimiter, now_s: float) -> None:
-        """Note a definite answer: the circuit is CLOSED."""
+        """Record a definite answer: the circuit is CLOSED."""
         limiter.window = min(limiter.window + 1, self._most)
         self._answered[limiter.name] = limiter.window, now_s
         self._set_state(limiter, CircuitState.CLOSED)
         limiter.failures, limiter.why, limiter.paused_until_s, limiter.silent_since_s = 0, "", 0.0, now_s
 
     def fails(self, limiter: NamespaceLimiter, why: str) -> None:
-        """Note a request without a definite answer."""
+        """Record a request without a definite answer."""
         self._answered.pop(limiter.name, None)
         self._set_state(limiter, CircuitState.OPEN)
         limiter.window = 1

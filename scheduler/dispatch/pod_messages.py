@@ -48,7 +48,7 @@ class PodMessage:
 
 @dataclass(slots=True)
 class WrittenEvent:
-    """An Event for one set of reasons. name: of the first Event that was written. seen: total count.
+    """An Event for one set of reasons. name: the name of the first Event that was written. seen: total count.
 
     sent_s: `noted_s` of the last message that was sent. failures: consecutive failed requests.
     """
@@ -68,7 +68,7 @@ class WrittenEvent:
         return message.noted_s - self.sent_s >= pause_s
 
     def sent(self, message: PodMessage, name: str | None) -> None:
-        """Note that the message was sent. name: of its Event, None if the write failed."""
+        """Record that the message was sent. name: its Event's name, None if the write failed."""
         self.sent_s = message.noted_s
         self.failures = 0 if name is not None else self.failures + 1
         self.name = name or self.name
@@ -138,13 +138,13 @@ class PodMessageState:
         return objects.PodCondition("PodScheduled", "False", self.latest.reason, self.latest.text)
 
     def condition_written(self, message: PodMessage) -> None:
-        """Note that the condition has this message now."""
+        """Record that the condition has this message now."""
         self.shown, self.shown_reasons, self.shown_s = message.text, message.reasons, message.noted_s
         self.shown_false = True
         self.failures = 0
 
     def observe(self, condition: objects.PodCondition | None, now_s: float) -> bool:
-        """Note the condition that the pod shows. Returns whether another writer has overwritten ours."""
+        """Record the condition that the pod shows. Returns whether another writer has overwritten ours."""
         message = None if condition is None else condition.message
         if message == self.shown:
             return False

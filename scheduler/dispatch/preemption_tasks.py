@@ -47,9 +47,9 @@ log = structlog.get_logger()
 
 
 class PreemptionTasks:
-    """Tasks of preemptions. limit: of their requests. cancel: see `BindingTasks.cancel`. now_s: monotonic seconds.
+    """Tasks of preemptions. limit: in-flight limit of their requests. cancel: see `BindingTasks.cancel`.
 
-    backoff_s: wait before each retry of a request. wake: called after each failure.
+    now_s: monotonic seconds. backoff_s: wait before each retry of a request. wake: called after each failure.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ def _why(error: ApiError, victim: Pod, preemptor: Pod) -> str:
 
 
 def note_of(preemption: Preemption, victim: Pod) -> str:
-    """Note for the victim's Event: for which pod, on which node, and how much of which card."""
+    """Text for the victim's Event: which pod needs the room, on which node, and how much of which card."""
     text = f"Preempted by {preemption.pod.key.shown_in(victim.key.namespace)} on node {preemption.node}"
     if not preemption.cards:
         return text

@@ -119,7 +119,7 @@ class Recorder:
         return True
 
     def seen(self, pod: Pod) -> None:
-        """Note that a waiting pod has changed: a late write may have overwritten a newer condition."""
+        """Record that a waiting pod has changed: a late write may have overwritten a newer condition."""
         state = self._messages.find(pod.key.uid)
         if state is not None and state.observe(pod.condition, self._now_s()):
             self._later(state)
@@ -264,7 +264,7 @@ class Recorder:
         self._hand_out()
 
     async def _send(self, entry: Unwritten, *, patient: bool) -> None:
-        """Write the entry. patient: do not wait here if it is throttled, but return it to the queue at once."""
+        """Write the entry; requeue it after a failed try. patient: then return at once instead of waiting here."""
         try:
             await self._write(entry)
         except _Again as again:
@@ -390,7 +390,7 @@ def _regarding(pod: PodKey) -> Regarding:
 
 
 def _on(cards: Sequence[CardShare]) -> str:
-    """Index and units of each card, as `, card 0 (4) and 1 (4)`; "" without cards."""
+    """Index and units of each card, as `, card 0 (4) and 1 (4)`; "" if there are no cards."""
     named = " and ".join(f"{share.index} ({share.units})" for share in cards)
     return f", card {named}" if named else ""
 

@@ -43,7 +43,7 @@ class VolumeBinder:
     """Owner of the pods that wait for volumes."""
 
     def __init__(self, cluster: Cluster, tables: Tables, limit: InFlightLimit, *, gone: Callable[[str], bool]) -> None:
-        """limit: of these requests. gone: by UID, whether the watch has shown that the pod is gone."""
+        """limit: in-flight limit of these requests. gone: by UID, whether the watch has shown that the pod is gone."""
         self._tables = tables
         self._limit = limit
         self._writes = VolumeWrites(cluster, tables.volumes, limit)
@@ -76,7 +76,7 @@ class VolumeBinder:
             raise VolumesFailed(message) from error
 
     def seen(self, key: Written) -> None:
-        """Note that a claim, or a volume by name, was created, changed or deleted."""
+        """Record that a claim, or a volume by name, was created, changed or deleted."""
         self._writes.seen(key)
         if not self._waiting:
             return
@@ -139,7 +139,7 @@ class _Waiting:
         return not self._left
 
     def seen(self, key: Written, is_done: Callable[[ClaimKey, str, str], bool]) -> None:
-        """Note a change of one of its claims, or of one of their volumes by name."""
+        """Record a change of one of its claims, or of one of their volumes by name."""
         claim = self._claims[key] if isinstance(key, str) else key
         try:
             done = is_done(claim, self._volumes.get(claim, ""), self._plan.node)

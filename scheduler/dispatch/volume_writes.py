@@ -41,7 +41,7 @@ class VolumeWrites:
     """Volume writes in flight or not yet shown; see the module."""
 
     def __init__(self, cluster: Cluster, volumes: Volumes, limit: InFlightLimit) -> None:
-        """limit: of these requests."""
+        """limit: in-flight limit of these requests."""
         self._cluster = cluster
         self._volumes = volumes
         self._limit = limit
@@ -70,7 +70,7 @@ class VolumeWrites:
         return written is not None and is_older(self._version(target), written[1])
 
     def seen(self, target: Written) -> None:
-        """Note that the watch has shown a change or the deletion of the target."""
+        """Record that the watch has shown a change or the deletion of the target."""
         if target in self._written and not self.is_unseen(target):
             del self._written[target]
 

@@ -20,9 +20,9 @@ _PIECE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class WaitingCopy:
-    """Copy of the messages. states: by pod, including pods that no longer wait, which `waits` excludes by UID.
+    """Copy of the messages. states: one per pod, including pods that no longer wait.
 
-    now_s: Unix seconds.
+    waits: whether the pod with this UID still waits. now_s: Unix seconds.
     """
 
     states: list[PodMessageState]

@@ -45,7 +45,7 @@ class CardRules:
         return [checked_scores(p, p.score_cards(pod, tables, state, rows), shape) for p in self.scorers]
 
     def chosen(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, fits: BoolArray) -> RowArray | None:
-        """Return intp[k, rows], the slots that the chooser takes; None without a chooser."""
+        """Return intp[k, rows], the slots that the chooser takes; None if there is no chooser."""
         if self.chooser is None:
             return None
         slots = self.chooser.choose_cards(pod, tables, state, rows, fits)

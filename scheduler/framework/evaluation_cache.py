@@ -52,8 +52,8 @@ class Evaluation:
     """Evaluation of one class.
 
     cache_key: `Runtime.cache_key` at the time of the evaluation. unschedulable: why no node can ever take the pod, or
-    "". version, capacity: of the tables for which the columns below are valid; for an unschedulable class, the time of
-    that finding.
+    "". version, capacity: those of the tables for which the columns below are valid; for an unschedulable class, those
+    at the time of that finding.
     allowed: bool[nodes], rows that the node filters accept. feasible: bool[nodes], rows that the booking filters
     accept, too.
     node_total: int64[nodes], weighted sum of the node scorers; None if there are none. total: int64[nodes], node_total

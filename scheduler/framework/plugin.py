@@ -271,8 +271,8 @@ class FilterPlugin(Plugin):
     def opened_by(self, pod: Pod, tables: "Tables", state: CycleState) -> int:  # noqa: ARG002 - a rule may know more
         """Return the changes that may open a domain for the pod.
 
-        Called for a rule that depends on DOMAINS and rejected rows. The bits are those that its facts assign to the
-        things they count, see `domain_bit`; all domains by default.
+        Called for a rule that depends on DOMAINS and has rejected rows for this pod. Its facts assign a bit to each
+        thing that they count, see `domain_bit`. The default is all domains.
         """
         return ANY_DOMAIN
 

@@ -98,7 +98,10 @@ class EventHandlers:
                 self._report(Problem("Pod", event.name, event.error, on_object=False))
 
     def failed_pods(self, events: Iterable[WatchEvent[objects.PodObject]]) -> None:
-        """Note our pods that a kubelet rejected at admission. Ignores listed ones, which may be old."""
+        """Record our pods that a kubelet rejected at admission.
+
+        Ignores pods from a list: their rejection may be old.
+        """
         for event in events:
             if isinstance(event, ListBegins | ListEnds):
                 self._lists_failed = isinstance(event, ListBegins)
@@ -157,7 +160,7 @@ class EventHandlers:
                 self._report(Problem("ConfigMap", f"{meta.namespace}/{meta.name}", message, on_object=False))
 
     def disruption_budgets(self, events: Iterable[WatchEvent[objects.PodDisruptionBudget]]) -> None:
-        """Note PodDisruptionBudgets, which preemption prefers to respect."""
+        """Record PodDisruptionBudgets, which preemption prefers to respect."""
         for event in events:
             if isinstance(event, Changed):
                 meta = event.object.metadata

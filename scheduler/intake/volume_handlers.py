@@ -24,7 +24,7 @@ _MOST_DRIVERS: Final = 64
 
 
 class VolumeHandlers:
-    """Handlers of storage objects, which take batches of events in order."""
+    """Handlers for events of storage objects. Each takes a batch of events in order."""
 
     def __init__(
         self,

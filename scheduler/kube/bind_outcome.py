@@ -16,7 +16,7 @@ class BindRejected(Exception):
         throttled: str = "",
         found: objects.PodObject | None = None,
     ) -> None:
-        """status: HTTP status of the answer, 0 without one.
+        """status: HTTP status of the answer, 0 if there was none.
 
         settled: the pod has another node or was deleted, so no POST can succeed, and no message is needed.
         found: the pod with its other node, as read.
@@ -37,7 +37,7 @@ class BindUnknown(Exception):
     """No definite answer: the pod stays assumed, and the identical POST is retried."""
 
     def __init__(self, reason: str, status: int, retry_after_s: float = 0.0) -> None:
-        """status: HTTP status of the answer, 0 without one. retry_after_s: as the server requests, or 0."""
+        """status: HTTP status of the answer, 0 if there was none. retry_after_s: as the server requests, or 0."""
         super().__init__(reason)
         self.reason = reason
         self.status = status

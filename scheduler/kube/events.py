@@ -52,7 +52,7 @@ class Reporter:
         """An Event that happens now. note: plain text, because it quotes objects; cut to the API server's limit.
 
         now_ns: Unix nanoseconds.
-        unique_ns: part of the name, so it must differ for two Events on one object; None: now_ns.
+        unique_ns: part of the name, so it must differ for two Events on one object; None for now_ns.
         """
         return EventRecord(
             # After the cut, the name might end with a character that may not be last.

@@ -17,9 +17,10 @@ PAGE_URL: Final = "gpushare/page-url"
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
-    """Specification of a Lease. holder_identity: "" without a holder. lease_duration_seconds: validity after a renewal.
+    """Specification of a Lease. holder_identity: "" if no replica holds it.
 
-    acquire_time, renew_time: metav1.MicroTime, by the holder's clock: for users; never compared with another clock.
+    lease_duration_seconds: validity after a renewal. acquire_time, renew_time: metav1.MicroTime, by the holder's clock:
+    for users; never compared with another clock.
     """
 
     holder_identity: str = ""
@@ -36,11 +37,11 @@ class Lease(ApiObject, frozen=True):
 
     @property
     def pods_version(self) -> str | None:
-        """The resource version that the last holder wrote when it released the Lease; None without one."""
+        """The resource version that the last holder wrote when it released the Lease; None if it wrote none."""
         written = (self.metadata.annotations or {}).get(PODS_SEEN, "")
         return written if is_version(written) else None
 
     @property
     def page_url(self) -> str | None:
-        """URL of the holder's web page; None without one. Untrusted: anyone who can write the Lease can set it."""
+        """URL of the holder's web page; None if it has none. Untrusted: anyone who can write the Lease can set it."""
         return (self.metadata.annotations or {}).get(PAGE_URL)

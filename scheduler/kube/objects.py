@@ -203,9 +203,9 @@ class SchedulingGroup(_Wire, frozen=True):
 class VolumeSource(_Wire, frozen=True):
     """Source of a volume, with the field names of its kind.
 
-    claim_name: of a persistentVolumeClaim. The others name a disk: pd_name of gcePersistentDisk, disk_uri of azureDisk,
-    volume_id of awsElasticBlockStore, cinder and portworxVolume, iqn of iscsi; monitors, pool and image of rbd.
-    reference: of an image. Other kinds are not read.
+    claim_name: for a persistentVolumeClaim. The others name a disk: pd_name of gcePersistentDisk, disk_uri of
+    azureDisk, volume_id of awsElasticBlockStore, cinder and portworxVolume, iqn of iscsi; monitors, pool and image of
+    rbd. reference: for an image. Other kinds are not read.
     """
 
     claim_name: str = ""
@@ -277,8 +277,8 @@ class PodCondition(_Wire, frozen=True):
 class PodStatus(_Wire, frozen=True):
     """Status of a pod. phase: Pending, Running, Succeeded, Failed or Unknown.
 
-    resources, allocated_resources: of the pod as a whole.
-    start_time: when a kubelet first saw the pod, RFC 3339; "" before.
+    resources, allocated_resources: for the pod as a whole.
+    start_time: when a kubelet first saw the pod, RFC 3339; "" until then.
     """
 
     phase: str = ""
@@ -341,7 +341,7 @@ class ContainerImage(_Wire, frozen=True):
 
 
 class NodeStatus(_Wire, frozen=True):
-    """Status of a node. allocatable: available to pods; capacity: total. declared_features: of the kubelet, sorted."""
+    """Status of a node. allocatable: available to pods; capacity: total. declared_features: the kubelet's, sorted."""
 
     allocatable: Quantities | None = None
     capacity: Quantities | None = None

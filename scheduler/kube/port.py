@@ -166,7 +166,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class VolumeForClaim:
-    """Binding of a volume to a claim. version: of the volume, which must not have changed since.
+    """Binding of a volume to a claim. version: the volume's version, which must still be current.
 
     kept: whether an operator has reserved it for the claim by name.
     """
@@ -181,7 +181,7 @@ class VolumeForClaim:
 
 @dataclass(frozen=True, slots=True)
 class NodeForClaim:
-    """Node for the new volume of a claim. version: of the claim, which must not have changed since."""
+    """Node for the new volume of a claim. version: the claim's version, which must still be current."""
 
     namespace: str
     claim: str
@@ -191,7 +191,7 @@ class NodeForClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedLease:
-    """Desired state of a Lease. version: of the Lease, which must not have changed since; "" to create it.
+    """Desired state of a Lease. version: the Lease's version, which must still be current; "" to create it.
 
     pods_version, page_url: see `leases.Lease`; None to remove the annotation.
     """
@@ -206,7 +206,7 @@ class WantedLease:
 
 @dataclass(frozen=True, slots=True)
 class LastScheduled:
-    """Last activity of any scheduler with a given name. moment: RFC 3339, by the API server's clock; "" for never.
+    """Last activity of any scheduler with a given name. moment: RFC 3339, by the API server's clock; "" if never.
 
     version: the latest resource version of its pods, "0" for none.
     """
@@ -225,9 +225,9 @@ class EventSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """An events.k8s.io/v1 Event. name: of the Event, unique in the namespace of its object.
+    """An events.k8s.io/v1 Event. name: the Event's name, unique in the namespace of its object.
 
-    kind: of its object (Pod or Node; a Node's Events are in namespace `default`).
+    kind: its object's kind (Pod or Node; a Node's Events are in namespace `default`).
     type: Normal or Warning. note: at most 1024 bytes of UTF-8. time_s: Unix seconds.
     """
 

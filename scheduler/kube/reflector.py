@@ -246,7 +246,7 @@ class _Pace(Generic[T]):
         self._reported: tuple[type[port.ApiError], str] | None = None
 
     def answered(self, *, opened: bool, complete: bool) -> None:
-        """Note an answer of the server. complete: the list is complete, and changes follow."""
+        """Record an answer of the server. complete: the list is complete, and changes follow."""
         self._on_answer(self._kind, opened)
         self._listing = not complete
         if complete and self._reported is not None:
@@ -254,7 +254,7 @@ class _Pace(Generic[T]):
             self._on_trouble(self._kind, None)
 
     def progressed(self) -> None:
-        """Note that a connection reached a new version."""
+        """Record that a connection reached a new version."""
         self._failures.clear()
 
     def pause_s(self, error: port.ApiError | None, lasted_s: float, *, lists: bool) -> float:

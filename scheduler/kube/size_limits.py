@@ -104,7 +104,7 @@ class Excess:
 def excesses(pod: PodObject, size: int, kept: frozenset[str]) -> tuple[Excess, ...]:
     """Parts of the pod over a limit. Only counts them: no amount, term or value is read.
 
-    size: of its requests, in bytes. kept: see `kept_resources`, for a pod with too many names.
+    size: size of its requests, in bytes. kept: see `kept_resources`, for a pod with too many names.
     """
     found: list[Excess] = []
     if (names := pod_parts.resource_names(pod)) > _MOST_RESOURCES:

@@ -61,7 +61,7 @@ class LeaderElection:
     """A replica's knowledge of the Lease. Owned by the event loop."""
 
     def __init__(self, namespace: str, name: str, identity: str, timing: Timing) -> None:
-        """namespace, name: of the Lease. identity: of this process; unique among running processes."""
+        """namespace, name: the Lease's. identity: this process's; unique among running processes."""
         self.namespace = namespace
         self.name = name
         self.identity = identity
@@ -86,11 +86,11 @@ class LeaderElection:
 
     @property
     def leader_page(self) -> str | None:
-        """URL of the web page of another holder; None without one."""
+        """URL of another holder's web page; None if there is none."""
         return None if self.holder in {"", self.identity} else self._page
 
     def observe(self, lease: Lease, now_s: float) -> None:
-        """Note a Lease that a watch shows, possibly an older version than the known one."""
+        """Record a Lease from a watch event; it may be older than the known version."""
         version = lease.metadata.resource_version
         if self._version and version_number(version) <= version_number(self._version):
             return
@@ -104,7 +104,7 @@ class LeaderElection:
         )
 
     def gone(self, now_s: float) -> None:
-        """Note that a watch shows no Lease."""
+        """Record that, according to a watch, there is no Lease."""
         if self._version:
             self._version, self._changed_s, self._tried_s = "", now_s, None
 
@@ -134,7 +134,7 @@ class LeaderElection:
         return due_s if self._tried_s is None else max(due_s, self._tried_s + self.timing.retry_period_s)
 
     def written(self, wanted: WantedLease, version: str, sent_s: float) -> None:
-        """Note that the API server accepted the write sent at `sent_s`: this replica holds the Lease."""
+        """Record that the API server accepted the write sent at `sent_s`: this replica holds the Lease."""
         if self.taken_over is None:
             self.taken_over = self._taking_over
         self._renewed_s, self._tried_s = sent_s, None

@@ -49,7 +49,7 @@ class VersionBarrier:
         return str(self._last_change)
 
     def handled(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
-        """Note that the tables include these events."""
+        """Record that the tables include these events."""
         for event in batch:
             match event:
                 case Changed() | Deleted() if version := version_number(event.object.metadata.resource_version):
@@ -240,7 +240,7 @@ class Leadership:
             self._leads_now(led=led)
 
     def _leads_now(self, *, led: bool) -> None:
-        """Note that this replica holds the Lease. led: whether it held the Lease before, too."""
+        """Record that this replica holds the Lease. led: whether it already held it before."""
         if self._election.taken_over is None or led:
             return
         log.info("leader.elected" if not self._won.done() else "leader.again", identity=self.identity)

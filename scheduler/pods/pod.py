@@ -72,8 +72,8 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True
 
     requests: all resources except gpu-mem, without zero amounts (cpu in millis, others whole). gpu_units: effective
     gpu-mem request over all cards, even if `gpu_request` could not be read. gpu_request_error: why the GPU request is
-    invalid; "" if it is valid. unsupported: requirements without a rule. images: of each container, init containers
-    first; volume_images: of each volume that is an image; both with their tags. required_features: names of features
+    invalid; "" if it is valid. unsupported: requirements without a rule. images: one per container, init containers
+    first; volume_images: one per volume that is an image; both with their tags. required_features: names of features
     that the node has to declare.
     over_limit: parts that exceed a size limit and were left out, see `scheduler.kube.size_limits`. A waiting pod with
     such parts stays Pending, and no other part of it is read.
@@ -101,12 +101,12 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True
 
 
 class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """One pod. created: RFC 3339, "" if unknown. node_name: "" while it waits. owner_uid: of its controller, or "".
+    """One pod. created: RFC 3339, "" if unknown. node_name: "" while it waits. owner_uid: its controller's UID, or "".
 
     volumes: the pod's own; pods of one template may differ in them. started: when a kubelet first saw the pod, RFC
-    3339; "" before. nominated_node: as in its status, or "". preempts: whether it may preempt. preempted: a scheduler
-    is evicting it for another pod. mirror: copy of a static pod, which its kubelet keeps running even if the copy is
-    deleted.
+    3339; "" until then. nominated_node: as in its status, or "". preempts: whether it may preempt. preempted: a
+    scheduler is evicting it for another pod. mirror: copy of a static pod, which its kubelet keeps running even if the
+    copy is deleted.
     """
 
     key: PodKey
@@ -230,7 +230,7 @@ class PodReader:
         return kept.template
 
     def _work_out(self, asked: Asked, size: int, *, waits: bool) -> _Kept:
-        """Compute the Template of a pod. size: of the fingerprint."""
+        """Compute the Template of a pod. size: the fingerprint's size."""
         pod = asked.as_pod()
         found = excesses(pod, size, self._kept)
         over_limit = (*asked.over_limit, *(one.told for one in found))

@@ -87,7 +87,7 @@ class BoundedServer(web.Server):
         handshake.begin(transport, handler, self._tls, self._limits.handshake_s, lambda: self._over(handler))
 
     def _over(self, handler: Hashable) -> None:
-        """Note that the handshake is over."""
+        """Record that the handshake is over."""
         if (handshake := self._handshakes.pop(handler, None)) is not None:
             self._forget(handshake)
 
@@ -98,13 +98,13 @@ class BoundedServer(web.Server):
         await super().shutdown(timeout)
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:  # noqa: ANN401 - a private type of aiohttp
-        """Note an open connection, like web.Server."""
+        """Record an open connection, like web.Server."""
         self._over(handler)
         super().connection_made(handler, transport)
         self._take_place(handler, transport, self._limits.request_s)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:  # noqa: ANN401 - as above
-        """Note a closed connection, like web.Server."""
+        """Record a closed connection, like web.Server."""
         self._forget(handler)
         super().connection_lost(handler, exc)
 

@@ -1,4 +1,4 @@
-"""API connectivity: since when each kind of request fails, for readiness, metrics and the log of both programs.
+"""API connectivity: how long each kind of request has been failing, for readiness, metrics and logs of both programs.
 
     WORKS --failed--> FAILS since then, for a reason --recovered--> WORKS
 
@@ -46,11 +46,11 @@ class Contact:
         self._told: dict[str, set[str]] = {}
 
     def answered(self, request: str) -> None:
-        """Note an answer. This does not end a failure: a list has to be complete."""
+        """Record an answer. This does not end a failure: a list has to be complete."""
         self._states[request] = replace(self._state(request), answered_s=self._now_s())
 
     def recovered(self, request: str) -> None:
-        """Note that requests work again, or for the first time."""
+        """Record that requests work again, or for the first time."""
         if request in self._watches:
             self._states[request] = _State(self._now_s())
         else:
@@ -58,7 +58,7 @@ class Contact:
         self._told.pop(request, None)
 
     def failed(self, request: str, reason: str) -> bool:
-        """Note a failure. Returns True if the reason is new since the last recovery."""
+        """Record a failure. Returns True if the reason is new since the last recovery."""
         now_s, before = self._now_s(), self._state(request)
         since_s = now_s if before.failing_since_s is None else before.failing_since_s
         self._states[request] = replace(before, failing_since_s=since_s, reason=reason)
@@ -88,7 +88,7 @@ class Contact:
 
 
 def contact_series(prefix: str) -> tuple[Series, Series]:
-    """Age of the last answer, and for how long requests fail. prefix: of the names of the program's metrics."""
+    """Age of the last answer, and for how long requests fail. prefix: prefix of the program's metric names."""
     labels = (Label("request", "watches, and other requests while they fail"),)
     return (
         Series(

@@ -26,7 +26,7 @@ def document_page(
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
     """Return the handler of a page. answer: called with the rest of the path, "" if there is none.
 
-    path: of the page, with or without a trailing slash.
+    path: the page's path, with or without a trailing slash.
     """
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:

@@ -46,7 +46,7 @@ class OpenConnection:
 
 
 def wrote(request: web.BaseRequest, now_s: float) -> None:
-    """Note that a part of a long answer was written. now_s: the event loop's time."""
+    """Record that a part of a long answer was written. now_s: the event loop's time."""
     request[_WROTE_S] = now_s
 
 

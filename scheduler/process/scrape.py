@@ -37,7 +37,7 @@ class _One(Collector):
 
 
 class Scrapes:
-    """Scrapes that share a rendered text. Owned by the event loop."""
+    """Scrapes that share one rendered copy of the metrics. Owned by the event loop."""
 
     def __init__(self, scrape: Callable[[], Iterator[bytes]], kept_s: float = _KEPT_S) -> None:
         """scrape: called on the event loop; its result is read in another thread."""

@@ -46,7 +46,7 @@ class _Users(Generic[ObjectT]):
                     yield next(iter(pods))
 
     def by_object(self) -> set[tuple[ObjectT, int, Entry]]:
-        """(object, slot, pod), for comparisons."""
+        """Return all (object, slot, pod), for comparisons."""
         return {
             (one, slot, entry)
             for one, users in self._using.items()

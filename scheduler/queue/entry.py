@@ -61,7 +61,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     0 if the back-off is for an error.
     changes: updates of the pod itself that caused attempts in quick succession; changed_s: when the last one caused or
     will cause one.
-    gate: PreEnqueue's message, "" unless GATED. signature: None without a class.
+    gate: PreEnqueue's message, "" unless GATED. signature: None if it has no class.
     claims, selected: pods of its class that use the same claims, and pods that the same objects select.
     waits_since_s: when it first became ready, also under a previous process. passed_until_s: not starving until then.
     reported: the failure of its namespace that its message names, since the last activation; "" for none.

@@ -138,7 +138,7 @@ class EvaluatedLongestAgo:
         return sum(len(pods) for pods in self._pods.values())
 
     def add(self, entry: Entry, now_s: float) -> None:
-        """Note that an attempt has just evaluated the pod."""
+        """Record that an attempt has just evaluated the pod."""
         entry.evaluated_s, entry.evaluated_at = now_s, None
         namespace = entry.pod.key.namespace
         pods = self._pods.get(namespace)
@@ -160,7 +160,10 @@ class EvaluatedLongestAgo:
             self._resting.discard(namespace)
 
     def take(self, now_s: float) -> tuple[Entry, float] | None:
-        """(next pod, seconds since its last evaluation), counted as evaluated now. None if no pod is due."""
+        """Return (next pod, seconds since its last evaluation) and count the pod as evaluated now.
+
+        None if no pod is due.
+        """
         for namespace in self._resting.pop_until(now_s):
             self._turns[namespace] = None
         while self._turns:

@@ -285,7 +285,7 @@ class Preemptors:
 
 
 def _alike(noted: ClusterEvents) -> Iterator[tuple[int, int, RowArray]]:
-    """(bits of Change, highest priority, rows with exactly these)."""
+    """Yield (bits of Change, highest priority, rows with exactly these bits)."""
     rows_of: dict[tuple[int, int], list[int]] = {}
     for row, kinds in noted.rows.items():
         rows_of.setdefault((kinds, noted.up_to[row]), []).append(row)
@@ -314,7 +314,7 @@ class FailedDeletions:
         return uid in self._backing_off
 
     def note(self, uid: str, now_s: float) -> None:
-        """Note that a victim could not be deleted for the pod."""
+        """Record that a victim could not be deleted for the pod."""
         failures = self._failures[uid] = self._failures.get(uid, 0) + 1
         self._backing_off.push(uid, now_s + backoff_s(failures, initial_s=_INITIAL_S, max_s=_MAX_S))
 
@@ -328,6 +328,6 @@ class FailedDeletions:
         return list(self._backing_off.pop_until(now_s)) if self._backing_off else []
 
     def next_ready_s(self) -> float | None:
-        """When the next back-off ends; None for never."""
+        """When the next back-off ends; None if never."""
         first = self._backing_off.first()
         return None if first is None else first[0]

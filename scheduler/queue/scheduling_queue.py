@@ -173,7 +173,7 @@ class SchedulingQueue:
         minimum: MinimumRequest = NO_MINIMUM,
         rejected: bool = False,
     ) -> None:
-        """Note that the pod in flight is unschedulable. Do not call this after an await since `pop`: see the module.
+        """Record that the pod in flight is unschedulable. Do not call this after an await since `pop`: see the module.
 
         signature: equal for pods that every rule treats alike, not None. wakes_on: bits of changes that can help; 0 if
         no change of the cluster can. minimum: minimum request on a row. rejected: it fits, but was rejected for a
@@ -231,7 +231,7 @@ class SchedulingQueue:
             self._activate(entry, now_s)
 
     def next_ready_s(self) -> float | None:
-        """When `flush` will next activate a pod, possibly in the past; None for never."""
+        """When `flush` will next activate a pod, possibly in the past; None if never."""
         ends_s = (self._failed.next_ready_s(), self._no_fit.next_ready_s())
         return min((end_s for end_s in ends_s if end_s is not None), default=None)
 

@@ -67,7 +67,7 @@ class FailedPods(Collection[Entry]):
         return self._by_end.pop_until(now_s)
 
     def next_ready_s(self) -> float | None:
-        """When the next back-off ends; None for never."""
+        """When the next back-off ends; None if never."""
         first = self._by_end.first()
         return None if first is None else first[0]
 
@@ -78,7 +78,10 @@ class FailedPods(Collection[Entry]):
 
 
 class ThrottledPods(Collection[Entry]):
-    """Throttled pods. Add and take cost the same as in the queue; finding the best pod costs one call per namespace."""
+    """Throttled pods.
+
+    Adding and removing one cost the same as in the queue; `take` calls `serves` once per namespace.
+    """
 
     def __init__(self) -> None:
         self._by_namespace: dict[tuple[str, str], Heap[SortKey, Entry]] = {}

@@ -79,7 +79,7 @@ class UnschedulablePods:
     def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, minimum: MinimumRequest) -> None:
         """Add a pod for which an attempt found no fit.
 
-        signature: None if no change of the cluster helps. wakes_on, minimum: of its class.
+        signature: None if no change of the cluster helps. wakes_on, minimum: its class's.
         """
         entry.signature = signature
         wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
@@ -125,7 +125,7 @@ class UnschedulablePods:
                 yield entry
 
     def next_ready_s(self) -> float | None:
-        """When `take_ready` will next return a pod; None for never."""
+        """When `take_ready` will next return a pod; None if never."""
         firsts = (heap.first() for heap in (self.backing_off, self.unschedulable))
         return min((first[0] for first in firsts if first is not None), default=None)
 
@@ -134,7 +134,7 @@ class UnschedulablePods:
             self._noted.add(events)
 
     def popped(self) -> None:
-        """Note that a pod is being decided, which may take the room that due hints rely on."""
+        """Record that a pod is being decided, which may take the room that due hints rely on."""
         self._room_spent = True
         self._held_up = 0
         self._asked = max(0, min(self._asked, _MOST_HINTS) - _HINTS_PER_POD)
@@ -149,7 +149,8 @@ class UnschedulablePods:
 
         A class of a better priority always gets its hint; of the same priority, only as many as a pod may have to wait
         for. After a round with many signatures, a pod is decided before the next round: constantly changing Services
-        delay no pod further. head: sort key of the next pod to decide, None without one. left: see ClassTable.rule_out.
+        delay no pod further. head: sort key of the next pod to decide, None if there is none. left: see
+        ClassTable.rule_out.
         """
         hint = self._first_hint(head, left)
         if hint is None and self._noted and (head is None or self._held_up < _MOST_HINTS):

@@ -65,7 +65,7 @@ def uuid_bit(uuid: str) -> int:
 
 
 def row_bits(row: int) -> tuple[int, int]:
-    """Bits of a row: of its position among 63 rows, and of that group. Few other rows have the same two bits."""
+    """Return two bits for a row: one for its position in a group of 63 rows, one for the group. Few rows share both."""
     return 1 << row % BITS, 1 << row // BITS % BITS
 
 
@@ -116,7 +116,7 @@ def _released(record: PodRecord) -> Int64Array:
 
 
 def available_on(tables: Tables, rows: Rows) -> Int64Array:
-    """int64[amounts, rows]: available amounts, negative if over-committed. CARD_UNITS: of the best card."""
+    """int64[amounts, rows]: available amounts, negative if over-committed. CARD_UNITS: on the best card."""
     resources, cards = tables.resources, tables.cards
     native = resources.allocatable[:NATIVE, rows] - resources.requested[:NATIVE, rows]
     most = []

@@ -47,7 +47,7 @@ class OvercommittedCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAudit:
-    """Result for one node. uid: of the Node object. difference: the wrong values of the columns, "" for none.
+    """Result for one node. uid: the Node object's. difference: the wrong values of the columns, "" for none.
 
     shared: UUIDs of its cards that another node announces too -> one such node.
     """

@@ -30,7 +30,7 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 class AvailableAfterPreemption:
     """Available amounts for pods of one priority. Read it only while the tables show the view of such a pod.
 
-    available: int64[amounts, nodes]; CARD_UNITS: of the best card. free: int64[cards, nodes], units of each card that
+    available: int64[amounts, nodes]; CARD_UNITS: on the best card. free: int64[cards, nodes], units of each card that
     can be allocated, -1 for other cards. empty: bool[cards, nodes], True if no pod would hold the card.
     """
 

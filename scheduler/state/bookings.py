@@ -37,12 +37,12 @@ class Terminating:
         return iter(self._records.values())
 
     def note(self, record: PodRecord) -> None:
-        """Note a pod on record, as last seen."""
+        """Store a pod's record as last seen."""
         if record.pod.terminating and record.written.units:
             self._records[record.pod.key.uid] = record
 
     def gone(self, uid: str) -> None:
-        """Note that the pod is no longer on record."""
+        """Record that the pod is no longer on record."""
         self._records.pop(uid, None)
 
 
@@ -144,13 +144,13 @@ class Bookings(Known):
         return bool(self._nominated_on)
 
     def nominated(self) -> Iterator[tuple[int, Pod]]:
-        """(row, pod) of each booked nominated pod."""
+        """Yield (row, pod) for each booked nominated pod."""
         for node, records in self._nominated_on.items():
             if (row := self.row_of.get(node)) is not None:
                 yield from ((row, record.pod) for record in records.values())
 
     def kept_on_cards(self) -> Iterator[tuple[int, Held]]:
-        """(row, cards) of each booked nominated pod that requests cards."""
+        """Yield (row, cards) for each booked nominated pod that requests cards."""
         for node, records in self._nominated_on.items():
             if (row := self.row_of.get(node)) is not None:
                 yield from ((row, record.held) for record in records.values() if record.held is not None)
@@ -273,7 +273,7 @@ class Bookings(Known):
         return self.cards.hold(row, record.written, exclusive=record.exclusive, nominated=record.nominated)
 
     def _note_turned(self) -> None:
-        """Note cards of other nodes that became usable or unusable because a UUID is shared."""
+        """Record the cards of other nodes that became usable or unusable because a UUID is shared."""
         while self.cards.turned:
             self._opened(self.cards.turned.pop(), _INVENTORY)
 

@@ -98,7 +98,7 @@ class ChangeLog:
         return self.version - len(self._rows)
 
     def note(self, row: int, kinds: int) -> None:
-        """Note a change of one row. kinds: bits of Change, as a plain number: an IntFlag costs ten times as much."""
+        """Record a change of one row. kinds: bits of Change, as a plain number: an IntFlag costs ten times as much."""
         if len(self._rows) >= _LONGEST_LOG:
             del self._rows[: _LONGEST_LOG // 2]
             del self._kinds[: _LONGEST_LOG // 2]
@@ -144,21 +144,21 @@ class ClusterEvents:
         self.namespaces: dict[str, None] = {}
 
     def note(self, row: int, kinds: int, up_to: int = ANY_PRIORITY) -> None:
-        """Note an event on one row."""
+        """Record an event on one row."""
         self.rows[row] = self.rows.get(row, 0) | kinds
         if up_to > self.up_to.get(row, _NO_PRIORITY):
             self.up_to[row] = up_to
 
     def note_everywhere(self, kinds: int) -> None:
-        """Note an event on all rows."""
+        """Record an event on all rows."""
         self.everywhere |= kinds
 
     def note_claims(self, claims: Iterable[ClaimKey]) -> None:
-        """Note claims whose state may have changed, or that lost a user."""
+        """Record claims whose state may have changed, or that lost a user."""
         self.claims.update(dict.fromkeys(claims))
 
     def note_namespace(self, name: str) -> None:
-        """Note a namespace whose pods' signatures may have changed, whatever its pods wait for."""
+        """Record a namespace whose pods' signatures may have changed, whatever its pods wait for."""
         self.namespaces[name] = None
 
     def add(self, other: "ClusterEvents") -> None:
@@ -170,7 +170,7 @@ class ClusterEvents:
         self.namespaces.update(other.namespaces)
 
     def by_kinds(self) -> Iterator[tuple[int, RowArray]]:
-        """(kinds, the rows of exactly those kinds)."""
+        """Yield (kinds, rows with exactly those kinds)."""
         rows_of: dict[int, list[int]] = {}
         for row, kinds in self.rows.items():
             rows_of.setdefault(kinds, []).append(row)

@@ -39,9 +39,9 @@ class DefaultSelectors:
         return changed
 
     def of(self, namespace: str, labels: Mapping[str, str], controller_uid: str) -> Expressions:
-        """Selector of the pods with which default spreading spreads such a pod; () for none.
+        """Selector of the pods with which default spreading spreads a pod like this; () for none.
 
-        controller_uid: "" without a controller.
+        controller_uid: "" if it has no controller.
         """
         services = self._services.get(namespace)
         found = () if services is None else services.matching(labels)

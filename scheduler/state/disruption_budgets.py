@@ -165,7 +165,7 @@ class DisruptionBudgets:
     def split(
         self, records: Iterable[PodRecord], *, with_refused: bool = True
     ) -> tuple[list[PodRecord], list[PodRecord]]:
-        """(pods that cannot all be evicted, the others), each in order. records: the first pods are spared last.
+        """Return (pods that cannot all be evicted, the others), each in order. records: the first pods are spared last.
 
         with_refused: also put pods whose eviction the API server denied into the first list: another attempt would
         hardly succeed.
@@ -201,14 +201,14 @@ class DisruptionBudgets:
         return True
 
     def spend(self, victims: Iterable[Pod]) -> None:
-        """Note victims that will be evicted. Their budgets allow fewer evictions until the next status update."""
+        """Record victims that will be evicted. Their budgets allow fewer evictions until the next status update."""
         for pod in victims:
             for budget in () if pod.terminating else self._of(pod):
                 budget.going.add(pod.key.name)
                 self.version += 1
 
     def spare(self, pods: Iterable[Pod]) -> None:
-        """Note victims that will not be evicted after all."""
+        """Record victims that will not be evicted after all."""
         for pod in pods:
             for budget in self._budgets.get(pod.key.namespace, _Budgets()).by_name.values():
                 if pod.key.name in budget.going:

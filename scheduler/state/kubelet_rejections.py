@@ -61,7 +61,7 @@ class RejectionLog:
         return self._reasons.get(likeness(pod), _NONE) if self._reasons else _NONE
 
     def note(self, pod: Pod, reason: str, now_s: float) -> float:
-        """Note that the node's kubelet has rejected the pod. Returns how many seconds similar pods avoid the node."""
+        """Record that the node's kubelet has rejected the pod. Returns how many seconds similar pods avoid the node."""
         like, node = likeness(pod), pod.node_name
         self._noted += 1
         known = reason in self.counted or len(self.counted) < _MOST_REASONS
@@ -81,7 +81,7 @@ class RejectionLog:
         return lasts_s
 
     def started(self, pod: Pod) -> None:
-        """Note that the pod has started on its node, so similar pods can start there too."""
+        """Record that the pod has started on its node, so similar pods can start there too."""
         if not self._seen:
             return
         like, node = likeness(pod), pod.node_name
@@ -94,7 +94,7 @@ class RejectionLog:
             self._end()
 
     def next_s(self) -> float | None:
-        """Time of the next `expire`, which may find nothing to do; None for never."""
+        """Time of the next `expire`, which may find nothing to do; None if never."""
         return self._ends[0][0] if self._ends else None
 
     def _end(self) -> None:

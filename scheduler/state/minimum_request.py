@@ -38,7 +38,10 @@ NO_MINIMUM: Final = MinimumRequest(amounts=np.full(len(Amount), NOTHING, dtype=n
 def minimum_request_of(
     minimum: Int64Array, request: GpuRequest | None, model_code: dict[str, int], allowed: BoolArray | None
 ) -> MinimumRequest:
-    """Minimum request of a class. model_code: of the models seen so far. allowed: bool[nodes], None if unknown."""
+    """Minimum request of a class. model_code: codes of the models seen so far.
+
+    allowed: bool[nodes], None if unknown.
+    """
     rows = _rows(allowed)
     if request is None or (request.cards == 1 and not (request.exclusive or request.models or request.uuids)):
         return MinimumRequest(amounts=minimum, rows=rows)

@@ -46,9 +46,9 @@ def _nobody_knows(_pod: Pod) -> None:
 class Nomination(msgspec.Struct, eq=False, kw_only=True):
     """Nomination of one pod. record: its booking. victims: UIDs of the pods that must leave first.
 
-    waited_s: how long the pod had waited when it got a reservation (a nomination without victims); None with victims.
-    decided: True if this scheduler decided it, so that the pod's status follows; False if it comes from the status.
-    shown: whether it is booked now.
+    waited_s: how long the pod had waited when it got a reservation (a nomination without victims); None if it has
+    victims. decided: True if this scheduler decided it, so that the pod's status follows; False if it comes from the
+    status. shown: whether it is booked now.
     """
 
     record: PodRecord
@@ -158,7 +158,7 @@ class Nominations:
         return list(self._on.get(node, {}).values())
 
     def by_node(self, *, without: str) -> Iterator[tuple[str, int]]:
-        """(node, number of its nominations). without: UID of a pod whose own nomination does not count."""
+        """Yield (node, number of its nominations). without: UID of a pod whose own nomination does not count."""
         return ((node, len(here) - (without in here)) for node, here in self._on.items())
 
     def goes(self, uid: str) -> bool:
@@ -166,7 +166,7 @@ class Nominations:
         return bool(self._waits_for.get(uid))
 
     def shown(self, pod: Pod) -> None:
-        """Note the nomination in a pod's status. Our own decisions win, because the status lags behind them."""
+        """Record the nomination in a pod's status. Our own decisions win, because the status lags behind them."""
         kept, said = self.of(pod.key.uid), pod.nominated_node
         if kept is not None and (kept.decided or kept.node == said):
             return
@@ -249,7 +249,7 @@ class Nominations:
         return kept
 
     def pod_gone(self, uid: str) -> list[Pod]:
-        """Note a deleted pod. Returns the pods for which it was the last victim."""
+        """Record a deleted pod. Returns the pods for which it was the last victim."""
         waiting = [self._kept[other] for other in sorted(self._waits_for.pop(uid, ()))]
         return [kept.pod for kept in waiting if self._is_free(kept)]
 

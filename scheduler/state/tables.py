@@ -200,7 +200,10 @@ class Tables(Bookings):
             self.change_volumes(lambda volumes: volumes.assume(pod.key.uid, plan))
 
     def confirm(self, uid: str) -> None:
-        """Note that the API server has confirmed the pod where we assumed it. No effect if the pod is not on record."""
+        """Record that the API server has confirmed the pod where we assumed it.
+
+        No effect if the pod is not on record.
+        """
         record = self._pods.get(uid)
         if record is None:
             return
@@ -221,7 +224,7 @@ class Tables(Bookings):
             self._decide(record, record.rivals[1])
 
     def add(self, pod: Pod) -> str:
-        """Note a pod that a watch event shows on `pod.node_name`. Returns the error of its allocation, or ""."""
+        """Record a pod that a watch event shows on `pod.node_name`. Returns the error of its allocation, or ""."""
         old = self._pods.get(pod.key.uid)
         self._settle(pod.key.uid)
         if old is None or old.node != pod.node_name:

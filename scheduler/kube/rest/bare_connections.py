@@ -59,9 +59,9 @@ class Connections:
     """
 
     def __init__(self, to: Connection, headers: Mapping[str, str], most: int) -> None:
-        """to: without a proxy. headers: of every request, without Content-Type.
+        """to: a connection without a proxy. headers: sent with every request, without Content-Type.
 
-        most: maximum of connections; further requests wait until one is free.
+        most: maximum number of connections; further requests wait until one is free.
         """
         url = urlsplit(to.url)
         self._to, self._encrypted = to, url.scheme == "https"

@@ -95,7 +95,7 @@ class Http1Connection(asyncio.Protocol):
             self._parse(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Note the end of the connection, which completes an answer without a length."""
+        """Record the end of the connection, which completes an answer without a length."""
         self.reusable = False
         self._opened.discard(self)
         if error is None and self._waiting is not None and self._ends_with_connection:
@@ -110,7 +110,7 @@ class Http1Connection(asyncio.Protocol):
     # Parser callbacks
 
     def on_message_begin(self) -> None:
-        """Note that an answer begins: the expected one, also after interim ones, or an unexpected second one."""
+        """Record that an answer begins: the expected one, even after interim ones, or an unexpected second one."""
         if self._waiting is None:
             raise ValueError("more than one answer to a request")
         self._framed = self._ends_with_connection = False
@@ -127,7 +127,7 @@ class Http1Connection(asyncio.Protocol):
             self._headers["Retry-After"] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Note that the body follows."""
+        """Record that the body follows."""
         self._ends_with_connection = not self._framed
 
     def on_body(self, data: bytes) -> None:

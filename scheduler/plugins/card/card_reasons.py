@@ -267,7 +267,7 @@ def _nth_freest(cards: CardColumns, request: GpuRequest, rows: RowArray, among: 
 def verdicts(
     cards: CardColumns, request: GpuRequest, row: int, rejections: Sequence[CardRejection]
 ) -> list[CardVerdict]:
-    """Return the state of each card of `row` for the pod. rejections: of the card rules, [cards, 1] each."""
+    """Return the state of each card of `row` for the pod. rejections: from the card rules, [cards, 1] each."""
     rows = slice(row, row + 1)
     wanted, may = selected(cards, request, rows)[:, 0], eligible(cards, request, rows)[:, 0]
     found = []

@@ -104,7 +104,10 @@ def _on_slots_of(pod: Pod, tables: Tables, row: int, slots: Sequence[int]) -> In
 
 
 def _steps_on(pod: Pod, columns: RoomColumns, places: Sequence[_Place]) -> Int64Array:
-    """Return int64[places]: loss in steps of a few placements; all their remaining rooms are weighed at once."""
+    """Return int64[places]: the loss in steps for each of a few placements.
+
+    Weighs all their remaining rooms at once.
+    """
     left = np.empty((len(places), columns.width))
     for number, place in enumerate(places):
         workload, after = columns.workload_of(place.row), columns.room_of(place.row)
@@ -193,7 +196,7 @@ def _steps_with(
 
 
 def _steps_of(pod: Pod, columns: RoomColumns, rows: RowArray, left: FloatArray, cpu: FloatArray) -> Int64Array:
-    """Return int64[places]: loss of each placement on its row, in the smallest steps that count.
+    """Return int64[places]: the loss that each placement causes on its row, in multiples of the workload's `step`.
 
     left: float64[places, 3 x asks], the remaining room; cpu: float64[places], free millis, >= 0.
     """

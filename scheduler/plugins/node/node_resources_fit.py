@@ -168,8 +168,8 @@ class NodeResourcesFitArgs(PluginArgs):
 class Requested:
     """Requests of a class of pods, as columns. names: in the order of kube-scheduler's messages, pods first.
 
-    version: of the resource table for which `indexes` is valid. indexes: intp[asked], resources that some node offers;
-    amounts: int64[asked, 1]; there: the same as pairs. missing: names of resources that no node offers.
+    version: version of the resource table for which `indexes` is valid. indexes: intp[asked], resources that some node
+    offers; amounts: int64[asked, 1]; there: the same as pairs. missing: names of resources that no node offers.
     """
 
     names: tuple[str, ...]
@@ -264,7 +264,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, ScorePlugin):
         return {_MEASURED[name]: amount for name, amount in self._requests(pod) if name in _MEASURED}
 
     def scores(self, pod: Pod) -> bool:
-        """Return whether to score the pod: with gpu-mem only if the arguments say so."""
+        """Return whether to score the pod: a pod with gpu-mem only with `scoreGpuPods`."""
         return self.args.score_gpu_pods or pod.template.gpu_request is None
 
     def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002

@@ -109,7 +109,7 @@ def _on_line(shape: Sequence[tuple[int, int]], utilization: int) -> int:
 
 
 def mean(points: Sequence[tuple[int, int]], *, of_used: bool) -> int:
-    """Return the weighted mean as Scale defines it; 0 without points.
+    """Return the weighted mean as Scale defines it; 0 if `points` is empty.
 
     points: (points, weight) of each resource that the node has.
     """

@@ -56,7 +56,7 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, ScorePlugin):
     default_weight: ClassVar[int] = 3
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - nodes are judged later
-        """Note for each set of taints whether the pod tolerates it."""
+        """Record, for each set of taints, whether the pod tolerates it."""
         state.write(_UNTOLERATED, Verdicts(partial(has_untolerated, tolerations=pod.template.tolerations), np.bool_))
         return Relevance.EVALUATE
 

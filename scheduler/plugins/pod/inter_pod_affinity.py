@@ -188,10 +188,7 @@ def _writes_terms(pod: Pod) -> bool:
 
 
 def _has_terms(pod: Pod) -> bool:
-    """Return whether the pod has terms.
-
-    It is False for most pods, although the rule runs several times in a decision.
-    """
+    """Return whether the pod has terms. Quickly False for most pods: the rule runs several times in a decision."""
     template = pod.template
     return template.affinity is not NO_TERMS or template.anti_affinity is not NO_TERMS
 

@@ -34,9 +34,10 @@ MOST_VICTIMS: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Candidate node. victims: most important first. slots: cards that the victims free; None without a card request.
+    """Candidate node. victims: most important first.
 
-    violations: victims that a disruption budget protects. key: the candidate with the smallest key is chosen.
+    slots: cards that the victims free; None if no cards are requested. violations: victims that a disruption budget
+    protects. key: the candidate with the smallest key is chosen.
     """
 
     row: int

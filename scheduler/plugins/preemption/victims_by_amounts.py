@@ -51,7 +51,7 @@ _COLUMN: Final = {
 
 
 class _Holder(NamedTuple):
-    """Potential victim. amounts: of each requested amount; on: units by slot."""
+    """Potential victim. amounts: how much of each requested amount it holds; on: units by slot."""
 
     record: PodRecord
     amounts: tuple[int, ...]
@@ -122,9 +122,9 @@ def by_amounts(
 def promising(
     pod: Pod, minimum: Int64Array, after: AvailableAfterPreemption, rows: RowArray, gpu_mem: str
 ) -> tuple[BoolArray, Counter[str]]:
-    """Return bool[rows]: enough is available without pods of lower priority; and how many rows lack each amount.
+    """Return (bool[rows]: enough is available without pods of lower priority, how many rows lack each amount).
 
-    Arguments as in `by_amounts`, plus rows that `after` has counted.
+    The arguments are those of `by_amounts`, and rows that `after` has counted.
     """
     reasons: Counter[str] = Counter()
     enough = np.ones(len(rows), dtype=np.bool_)
@@ -142,7 +142,7 @@ def promising(
 
 
 def say_all(pod: Pod) -> bool:
-    """Return whether amounts alone explain a node that has too little even without all potential victims."""
+    """Return whether amounts explain everything on a node that lacks room even without all potential victims."""
     return not pod.template.host_ports and pod.template.requests.keys() <= _NATIVE
 
 
@@ -265,7 +265,7 @@ def _only_one(holders: Sequence[_Holder], enough: Sequence[bool]) -> _Holder | N
 
 @cache
 def _choices(count: int) -> BoolArray:
-    """Return bool[2 ** count, count]: each choice; ties start with the choice of less important pods."""
+    """Return bool[2 ** count, count]: every choice. Choices of less important pods come first, and so win ties."""
     numbers = np.arange(2**count)[::-1, np.newaxis]
     return np.asarray(numbers >> np.arange(count) & 1, dtype=np.bool_)
 

@@ -114,9 +114,8 @@ class AttachedVolumes(NodeFact[PodUses]):
     def signature(self, pod: Pod) -> Hashable:
         """Return a key that is equal for pods with equal requests.
 
-        Volumes of claims that no node has attached do not differ.
-        Disks that pods name themselves do differ, because a later attachment does not search for pods that name its
-        disk.
+        Volumes of claims that no node has attached are interchangeable. Disks that pods name directly are not, because
+        a later attachment does not search for pods that name its disk.
         """
         asked = sorted(self.asked(pod).items())
         used = [

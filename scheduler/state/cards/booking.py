@@ -51,7 +51,7 @@ def share_of(slot: CardOnNode, request: GpuRequest, *, has_uuids: bool) -> CardS
 
 
 def allocation_of(request: GpuRequest, shares: Sequence[CardShare], unit_mib: int) -> Allocation:
-    """Share of each container in `shares`. unit_mib: of the node."""
+    """Allocation that gives each container its share of the cards in `shares`. unit_mib: the node's."""
     indexes = [share.index for share in shares]
     return Allocation(
         containers=_per_container(request.containers, indexes),

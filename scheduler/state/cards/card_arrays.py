@@ -156,7 +156,7 @@ class CardArrays:
         return [RowGroup(found, rows[found], int(widths[found[0]])) for found in places]
 
     def _make_wide(self, row: int, cards: int) -> None:
-        """Note the number of cards of a row; 0 for none."""
+        """Record the number of cards of a row; 0 if there are none."""
         width = 0 if cards == 0 else max(NARROWEST, 1 << (cards - 1).bit_length())
         before = self._width_of.pop(row, 0)
         if width:

@@ -32,14 +32,14 @@ class AnnouncedUuids:
         self._slot_on: dict[str, dict[int, int]] = {}  # UUID -> row -> slot, in the order of announcement
 
     def add(self, uuid: str, row: int, slot: int) -> None:
-        """Note that the row announces the UUID in this slot."""
+        """Record that the row announces the UUID in this slot."""
         rows = self._slot_on.setdefault(uuid, {})
         rows[row] = slot
         if len(rows) > 1:
             self.shared.add(uuid)
 
     def discard(self, uuid: str, row: int) -> None:
-        """Note that the row does not announce the UUID."""
+        """Record that the row does not announce the UUID."""
         rows = self._slot_on.get(uuid)
         if rows is None or rows.pop(row, None) is None:
             return
@@ -49,7 +49,7 @@ class AnnouncedUuids:
             del self._slot_on[uuid]
 
     def places(self, uuid: str) -> list[tuple[int, int]]:
-        """(row, slot) of each announcement, earliest first."""
+        """Return (row, slot) of each announcement, earliest first."""
         rows = self._slot_on.get(uuid)
         return [] if rows is None else list(rows.items())
 
@@ -359,7 +359,7 @@ class CardChanges:
         reported_at: str,
         pods: Iterable[tuple[Pod, Held | None]],
     ) -> None:
-        """Note that a node announces different cards. pods: its pods, booked on the new cards."""
+        """Record that a node announces different cards. pods: its pods, booked on the new cards."""
         (self.legacy_nodes.discard if now.has_uuids else self.legacy_nodes.add)(node)
         if now.state is not GpuState.NOT_ALLOCATABLE:
             self.away_since.pop(node, None)

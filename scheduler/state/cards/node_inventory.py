@@ -27,7 +27,8 @@ from scheduler.state.columns.arrays import BoolArray
 def accepted_codes(asked: Selection, codes: Mapping[str, int]) -> BoolArray:
     """bool[models + 2], by code: the first element stands for no card, the last for future codes.
 
-    codes: of each model, from 1. The name of a future model is unknown: only pods without model requirements accept it.
+    codes: each model's code, from 1. The name of a future model is unknown: only pods without model requirements accept
+    it.
     """
     found = np.full(2 + len(codes), not asked.wanted)
     for name in asked.wanted | asked.excluded:

@@ -84,7 +84,7 @@ class Images:
 
 
 class _Holders:
-    """Nodes with images of one name. rows: in any order. size: in bytes, as the first of them reported."""
+    """Nodes with images of one name. rows: in any order. size: bytes, as the first of them reported it."""
 
     __slots__ = ("rows", "size")
 

@@ -39,7 +39,7 @@ class LabelColumn:
 
     @classmethod
     def of(cls, values: Sequence[str | None]) -> "LabelColumn":
-        """A column with these values by row, None where the row lacks the key."""
+        """A column with these values by row, None if the row lacks the key."""
         column = cls(len(values))
         # Converted in one step, then None is handled: checking each value for None would take most of the time.
         uses: Counter[str | None] = Counter(values)

@@ -8,7 +8,7 @@ from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int64Array, Rows
 
 
 def mask_of(chosen: Collection[int], rows: Rows, capacity: int) -> BoolArray:
-    """bool[rows]: True for the `rows` that are in `chosen`. capacity: of the tables."""
+    """bool[rows]: True for the `rows` that are in `chosen`. capacity: the tables' capacity."""
     mask = np.zeros(count_of(rows, capacity), dtype=np.bool_)
     for place, _ in places_of(chosen, rows):
         mask[place] = True
@@ -16,7 +16,7 @@ def mask_of(chosen: Collection[int], rows: Rows, capacity: int) -> BoolArray:
 
 
 def values_of(known: Mapping[int, int], rows: Rows, capacity: int) -> Int64Array:
-    """int64[rows]: the value of each row that is in `known`, 0 for the others. capacity: of the tables."""
+    """int64[rows]: the value of each row that is in `known`, 0 for the others. capacity: the tables' capacity."""
     values = np.zeros(count_of(rows, capacity), dtype=np.int64)
     if isinstance(rows, slice) and rows == ALL_ROWS:
         values[list(known)] = list(known.values())
@@ -39,7 +39,7 @@ def only_row(rows: Rows) -> int | None:
 
 
 def places_of(chosen: Collection[int], rows: Rows) -> Iterator[tuple[int, int]]:
-    """(position in `rows`, row) of each row that is in `chosen`; iterates over the smaller of the two."""
+    """Yield (position in `rows`, row) for each row that is in `chosen`; iterates over the smaller of the two."""
     if not isinstance(rows, slice):
         return ((place, row) for place, row in enumerate(rows.tolist()) if row in chosen)
     start, stop = rows.start or 0, rows.stop

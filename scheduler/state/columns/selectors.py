@@ -37,7 +37,7 @@ _OF_LABEL_SELECTORS: Final = frozenset({Operator.IN, Operator.NOT_IN, Operator.E
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """One valid requirement. values: of IN and NOT_IN. bound: of GT and LT."""
+    """One valid requirement. values: for IN and NOT_IN. bound: for GT and LT."""
 
     key: str
     operator: Operator

@@ -43,7 +43,7 @@ class Verdicts:
     __slots__ = ("_by_code", "_by_set", "_verdict", "_version")
 
     def __init__(self, verdict: Callable[[TaintSet], Any], dtype: type[np.generic]) -> None:
-        """verdict: called once per distinct set. dtype: of its result."""
+        """verdict: called once per distinct set. dtype: its result's dtype."""
         self._verdict = verdict
         self._by_set: dict[TaintSet, Any] = {}
         self._by_code: NDArray[Any] = np.zeros(0, dtype=dtype)

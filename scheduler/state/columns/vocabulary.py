@@ -68,7 +68,7 @@ class Vocabulary(Generic[ValueT]):
         return self._uses[code]
 
     def items(self) -> ItemsView[ValueT, int]:
-        """(value, code) of everything in use."""
+        """Return (value, code) of every value in use."""
         return self._code_of.items()
 
     def _new_code(self, value: ValueT) -> int:

@@ -51,7 +51,7 @@ class Columns(Protocol):
         """Whether `nominated` returns any pod."""
 
     def nominated(self) -> Iterable[tuple[int, Pod]]:
-        """(row, pod) of each booked nominated pod."""
+        """Yield (row, pod) for each booked nominated pod."""
 
 
 class Fact(ABC, Generic[ReadT]):
@@ -113,12 +113,13 @@ class CardFact(Fact[ReadT]):
     def book(self, row: int, slots: tuple[int, ...], read: ReadT, sign: int) -> None:
         """Count a pod with this value on these cards of `row` (sign 1), or uncount it (sign -1).
 
-        slots: of `tables.cards`. When a node's cards change, everything is unbooked before and booked again afterwards.
+        slots: in `tables.cards`. When a node's cards change, all its pods are unbooked first and booked again
+        afterwards.
         """
 
 
 class CountByKey(NodeFact[KeyT]):
-    """Number of pods of each key on a node. The key is what `read` returns. Stores an entry per key and node in use."""
+    """Number of pods per key on each node. `read` returns the key. Stores an entry per key and node in use."""
 
     def __init__(self, tables: Columns) -> None:
         super().__init__(tables)

@@ -104,7 +104,7 @@ _MOST_QUERIES: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Pods that match all of `terms`, at least one. living: terminating pods do not count.
+    """Pods that match all of `terms`; there is at least one term. living: leave out terminating pods.
 
     The terms' topology keys are "" and their weights 1: a query is about pods, wherever they are.
     """

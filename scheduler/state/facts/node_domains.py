@@ -48,7 +48,7 @@ class NodeDomains(NodeFact[None]):
         """Never called."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
-        """Note the bits. The node's own change already opens the row itself."""
+        """Record the bits. The node's own change already opens the row itself."""
         old = self._labels.pop(row, None)
         if node is None:
             self._taints.pop(row, None)
@@ -61,7 +61,7 @@ class NodeDomains(NodeFact[None]):
         return Change(0)
 
     def _moved_by(self, old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> int:
-        """Bits of the labels that differ. None: the node does not exist."""
+        """Bits of the labels that differ. None if the node does not exist."""
         if old is None or old == new:
             return 0
         # A deleted node may have hundreds of labels; only those in use matter.

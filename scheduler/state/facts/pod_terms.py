@@ -28,9 +28,9 @@ _NO_TERMS: Final[Int64Array] = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class TermKey:
-    """Content of a term. namespace_selector: None without one, () for every namespace.
+    """Content of a term. namespace_selector: None if it has none, () for every namespace.
 
-    weight: of a preference, negative for anti-affinity; 1 for a requirement.
+    weight: a preference's weight, negative for anti-affinity; 1 for a requirement.
     """
 
     topology_key: str
@@ -66,7 +66,7 @@ class Scoped(Hashable, Protocol):
 
     @property
     def namespace_selector(self) -> Expressions | None:
-        """Selector of namespaces; None without one."""
+        """Selector of namespaces; None if there is none."""
 
     @property
     def selector(self) -> Expressions:
@@ -139,7 +139,7 @@ class PodTerms(Generic[ScopedT]):
             self._changed()
 
     def matching(self, namespace: str, about: Mapping[str, str], labels: Mapping[str, str]) -> Int64Array:
-        """Slots of the terms that match such a pod, ascending. about: the namespace's labels."""
+        """Slots of the terms that match a pod like this, ascending. about: the namespace's labels."""
         naming = self._naming.get(namespace)
         named = _NO_TERMS if naming is None else naming.matches(labels)
         if not self._selecting:

@@ -82,7 +82,7 @@ def free_cpu(tables: SeenTables, rows: Rows) -> FloatArray:
 
 
 def seen_in_chunks(tables: SeenTables, rows: Rows) -> Iterator[tuple[Rows, FreeCards]]:
-    """(positions among `rows`, their cards): every row once, in chunks of the best size."""
+    """Yield (positions among `rows`, their cards) in chunks of the best size; each row appears once."""
     for group in tables.cards.groups(rows):
         for places, some in in_chunks(group.rows, tables.capacity):
             with tables.cards.viewing(group.width):
@@ -91,7 +91,7 @@ def seen_in_chunks(tables: SeenTables, rows: Rows) -> Iterator[tuple[Rows, FreeC
 
 
 def in_chunks(rows: Rows, capacity: int) -> Iterator[tuple[slice, Rows]]:
-    """(positions among `rows`, these rows), in chunks of the best size."""
+    """Yield (positions among `rows`, these rows) in chunks of the best size."""
     if isinstance(rows, slice):
         start, stop, _ = rows.indices(capacity)
         yield from ((slice(some.start - start, some.stop - start), some) for some in slices(start, stop))

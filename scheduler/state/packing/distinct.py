@@ -13,7 +13,10 @@ _SMALL: Final = 4_096
 
 
 def distinct(numbers: Int64Array) -> tuple[Int64Array, RowArray]:
-    """(distinct numbers, ascending; index of each number among them, in the shape of `numbers`). numbers: >= 0."""
+    """Return (distinct numbers, ascending; index of each number among them, in the shape of `numbers`).
+
+    numbers: >= 0.
+    """
     places = int(numbers.max(initial=0)) + 1
     if places > numbers.size * _SPARSE + _SMALL:
         values, like = np.unique(numbers, return_inverse=True)
@@ -27,7 +30,10 @@ def distinct(numbers: Int64Array) -> tuple[Int64Array, RowArray]:
 
 
 def first_of_each(numbers: NDArray[np.uint64]) -> tuple[RowArray, RowArray]:
-    """(first position of each distinct number, index of each number among them). Same as `np.unique`, but faster."""
+    """Return (first position of each distinct number, index of each number among them).
+
+    Same as `np.unique`, but faster.
+    """
     order = numbers.argsort(kind="stable")
     ascending = numbers[order]
     begins = np.ones(len(numbers), dtype=np.bool_)

@@ -102,7 +102,7 @@ class Copied(NamedTuple):
         return Measured(np.zeros(self.rows), np.zeros(self.rows))
 
     def measured(self) -> Measured:
-        """Measure of all rows at once."""
+        """Measure all rows without pausing."""
         into = self.nothing()
         for _ in self.each_measured(into):
             pass

@@ -69,7 +69,7 @@ class RequestsSeen:
         self._weights: dict[Shape, float] = {}
 
     def note(self, shape: Shape, came_s: float) -> None:
-        """Note a pod with this request. came_s: seconds, on any clock."""
+        """Record a pod with this request. came_s: seconds, on any clock."""
         if not self._weights:
             self._began_s = came_s
         exponent = (came_s - self._began_s) / self._half_life_s

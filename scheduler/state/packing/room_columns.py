@@ -15,8 +15,9 @@ from scheduler.state.packing.workload import FloatArray, PodMix, Room
 class RoomColumns:
     """Room of every row for one workload, as last computed.
 
-    workload: of the rows before `reached`. before: of the other rows; the same requests with other weights. worth:
-    float64[nodes], see PodMix.worth. The room of a row is contiguous, because it is written and read a row at a time.
+    workload: the workload of rows before `reached`. before: that of the other rows: same requests, other weights.
+    worth: float64[nodes], see PodMix.worth. The room of a row is contiguous, because it is written and read a row at a
+    time.
     """
 
     def __init__(self, workload: PodMix, tables: SeenTables, kinds: RowKinds) -> None:
@@ -70,7 +71,7 @@ class RoomColumns:
         self.worth[rows] = workload.worth(Room.of(rooms), seen.cpu)[like]
 
     def weigh(self, rows: RowArray) -> None:
-        """Recompute the worth of `rows`, whose workload has other weights but the same requests. Rows are unchanged."""
+        """Recompute the worth of `rows` after their workload's weights changed; requests and rooms are as before."""
         room = Room.of(self.rooms_on(rows))
         self.worth[rows] = self.workload_on(rows).worth(room, free_cpu(self._tables, rows))
 

@@ -78,7 +78,7 @@ def numbered(fits: BoolArray) -> KindArray:
 
 
 def alike(kinds: KindArray, fits: BoolArray | None = None) -> tuple[Rows, Rows]:
-    """(one position of each kind, index of each position's kind); all positions if few rows are alike.
+    """Return (one position of each kind, index of each position's kind); all positions if few rows are alike.
 
     kinds: see `RowKinds.of`. fits: bool[cards, rows], which must also be equal within a kind.
     """

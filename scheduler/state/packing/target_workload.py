@@ -92,12 +92,12 @@ class TargetWorkload:
         self._of_nodes_at = -1  # version of the tables
 
     def note(self, pod: Pod, came_s: float) -> None:
-        """Note a pod that is seen for the first time. came_s: see RequestsSeen."""
+        """Record a pod that is seen for the first time. came_s: see RequestsSeen."""
         if is_learned(pod):
             self._seen.note(Shape.of(pod), came_s)
 
     def booked(self) -> None:
-        """Note a booking. Every few bookings, more rows adopt the new workload; after the last, a new pass begins."""
+        """Record a booking. Every few bookings, more rows adopt the new workload; after the last, a new pass begins."""
         if self._is_left:
             return
         self._booked += self._new is not None
@@ -183,7 +183,7 @@ class TargetWorkload:
         return found
 
     def _current(self) -> tuple[RoomColumns, RoomColumns | None]:
-        """(columns of the rows before its `reached`, columns of the others if different), up to date."""
+        """Return (columns of the rows before its `reached`, columns of the others if different), up to date."""
         new = self._follow() or self._begin(None)
         return new, self._old
 
@@ -274,9 +274,9 @@ class TargetWorkload:
                     work_out(some)
 
     def _usable(self, workload: PodMix, columns: RoomColumns | None) -> tuple[float, FloatArray]:
-        """(free units of the cluster, float64[requests]: units that each request can use).
+        """Return (free units of the cluster, float64[requests]: units that each request can use).
 
-        columns: of these requests, up to date with the tables; None without any.
+        columns: for these requests, up to date with the tables; None if there are no columns.
         """
         free, usable = 0.0, np.zeros(len(workload.weights))
         first, like = first_of_each(self._kinds.of(ALL_ROWS))

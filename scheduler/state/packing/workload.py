@@ -157,7 +157,7 @@ class PodMix:
         return found
 
     def kinds_of_cards(self, free: FloatArray, model: Int32Array) -> tuple[FloatArray, Int32Array, RowArray]:
-        """(free units of each kind of card, its model, the kind of each card); many cards are alike."""
+        """Return (free units of each kind of card, its model, the kind of each card); many cards are alike."""
         models = 1 if self.accepted is None else self.accepted.shape[1]
         codes = free.astype(np.int64) * models
         if models > 1:

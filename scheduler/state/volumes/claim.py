@@ -27,7 +27,7 @@ _STORAGE: Final = "storage"
 
 
 class Wants(NamedTuple):
-    """Requirements of a claim. size: bytes. selector: of the volume's labels, None if it matches none."""
+    """Requirements of a claim. size: bytes. selector: for the volume's labels, None if it matches no volume."""
 
     class_name: str
     size: int
@@ -38,7 +38,7 @@ class Wants(NamedTuple):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """One claim. volume: the volume's name, "" without one. bound: whether the binding of the two is complete.
+    """One claim. volume: the volume's name, "" if it has none. bound: whether the binding of the two is complete.
 
     has_size: whether it requests a size. selected_node: node for which a volume is being created, or "". owner_uid: of
     its controller, or "". excess: parts over a size limit, as text for users; usually "".

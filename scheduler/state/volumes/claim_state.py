@@ -22,7 +22,7 @@ class Missing(NamedTuple):
 class Immediate(NamedTuple):
     """Unbound claim that is bound independently of any pod. volume: the volume that it names, or "".
 
-    class_name: its StorageClass, which may change to wait for the claim's first pod.
+    class_name: its StorageClass, which may change to WaitForFirstConsumer.
     """
 
     volume: str
@@ -58,7 +58,7 @@ class Delayed(NamedTuple):
     """Claim that gets its volume together with the node of its first pod.
 
     selected: the only possible node, because a volume is being created there; "" for any. kept: the volume reserved for
-    the claim, "" for none. version: of the class's available volumes; it does not distinguish claims.
+    the claim, "" for none. version: version of the class's available volumes; it does not distinguish claims.
     """
 
     key: ClaimKey

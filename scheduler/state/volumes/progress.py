@@ -33,7 +33,7 @@ def to_write(key: ClaimKey, name: str, node: str, volumes: Volumes) -> VolumeFor
 def is_done(key: ClaimKey, name: str, node: str, volumes: Volumes, labels: Mapping[str, str] | None) -> bool:
     """Whether a claim of a plan is bound. Raises Failed if it will not be. Called once the API server shows our write.
 
-    labels: of the node, None if it is deleted.
+    labels: the node's labels, None if it is deleted.
     """
     if labels is None:
         raise Failed(f"node {node} no longer exists")

@@ -99,13 +99,13 @@ class Reaches:
         return self._reach[affinity]
 
     def take(self, affinity: NodeSelector) -> None:
-        """Note one more volume with this affinity."""
+        """Count one more volume with this affinity."""
         self._uses[affinity] += 1
         if affinity not in self._reach:
             self._reach[affinity] = of_node_selector(affinity)
 
     def drop(self, affinity: NodeSelector) -> None:
-        """Note one volume fewer with this affinity."""
+        """Count one volume fewer with this affinity."""
         self._uses[affinity] -= 1
         if not self._uses[affinity]:
             del self._uses[affinity], self._reach[affinity]

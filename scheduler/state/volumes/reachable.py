@@ -110,7 +110,7 @@ class Reachable:
         return order[np.sort(ranks)]
 
     def like(self, nodes: LabelledRows, rows: Rows) -> tuple[RowArray, RowArray] | None:
-        """(distinct rows by reach; for each of `rows` its index among them); None if this saves nothing."""
+        """Return (distinct rows by reach, the index among them for each of `rows`); None if this saves nothing."""
         count = count_of(rows, nodes.capacity)
         if len(self._others) > _FEW_OTHERS:
             return None

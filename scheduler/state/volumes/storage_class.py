@@ -110,7 +110,7 @@ class FreeVolumes:
         return len(self._slot_of)
 
     def __contains__(self, name: str) -> bool:
-        """Whether the volume is free or taken."""
+        """Whether the volume is here, free or taken."""
         return name in self._slot_of
 
     def add(self, volume: Volume, reach: Reach | None) -> None:

@@ -60,7 +60,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
         return self.available and self.claim is None and not self.deleting and not self.excess
 
     def suits(self, wants: Wants) -> bool:
-        """Whether the claim for which it is reserved may get it: classes and labels do not matter."""
+        """Whether the claim for which it is reserved may get it. Class and labels do not matter."""
         return (
             self.size >= wants.size
             and self.volume_mode == wants.volume_mode

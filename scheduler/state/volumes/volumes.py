@@ -167,7 +167,7 @@ class Volumes:
         return found
 
     def moves_everywhere(self, class_name: str) -> None:
-        """Note that the class's volumes changed on too many nodes to list them one by one."""
+        """Record that the class's volumes changed on too many nodes to list them one by one."""
         self._changed(class_name, opened=False)
 
     # Assumed volumes
@@ -242,7 +242,7 @@ class Volumes:
         return self._latest[1]
 
     def attached(self, key: ClaimKey) -> Attachable | None:
-        """Attachment of a claim; None if no limit counts it. Without a volume: of the one to be created.
+        """Attachment of a claim's volume, or of the volume to be created; None if no limit counts it.
 
         Source: kube-scheduler, plugins/nodevolumelimits/csi.go, getCSIDriverInfo.
         """
@@ -280,7 +280,7 @@ class Volumes:
     # Helpers of the methods above
 
     def _name(self, volume: str, key: ClaimKey, *, named: bool) -> None:
-        """Note that the claim names the volume (named=True), or no longer does."""
+        """Record that the claim names the volume (named=True), or no longer does."""
         if not volume:
             return
         if named:
@@ -326,7 +326,7 @@ class Volumes:
             del self._classes[volume.class_name]
 
     def _is_last(self, taken: str | ClaimKey) -> bool:
-        """Note one pod fewer that has taken it. Return whether none is left."""
+        """Record that one pod fewer has taken it. Return whether none is left."""
         self._pods_with[taken] -= 1
         if self._pods_with[taken]:
             return False
@@ -366,7 +366,7 @@ class Volumes:
         return found
 
     def _moves(self, volume: Volume, *, opened: bool) -> None:
-        """Note that a free volume was added or removed. Nodes that cannot use it are not affected."""
+        """Record that a free volume was added or removed. Nodes that cannot use it are not affected."""
         reach = self.reach(volume)
         if reach is None:
             self._changed(volume.class_name, opened=opened)

@@ -84,7 +84,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """5xx. late_s: with Effect.LATER, seconds until it takes effect; None: at `MemoryCluster.deliver_late()`."""
+    """5xx. late_s: with Effect.LATER, seconds until it takes effect; None means at `MemoryCluster.deliver_late()`."""
 
     status: int = 500
     effect: Effect = Effect.NONE
@@ -95,7 +95,7 @@ class Fail:
 class Silence:
     """No answer.
 
-    after_s: seconds until the client notices; None: its whole time-out; 0: the connection is reset at once.
+    after_s: seconds until the client notices; None for its whole time-out; 0 if the connection is reset at once.
     late_s: as in `Fail`, counted from when the client notices.
     """
 
@@ -108,7 +108,7 @@ class Silence:
 class Stranger:
     """Another server answers: a load balancer's page, a 2xx without the object.
 
-    status: of the answer. late_s: as in `Fail`.
+    status: the answer's HTTP status. late_s: as in `Fail`.
     """
 
     status: int = 404
@@ -177,7 +177,7 @@ class Rule:
 
 
 class Faults:
-    """The active rules, applied in the order in which they were added. seed: of every random choice here."""
+    """The active rules, applied in the order in which they were added. seed: for every random choice here."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rules: list[Rule] = []
@@ -208,7 +208,7 @@ class Faults:
         self._rules.clear()
 
     def hitting(self, request: Request) -> RequestFault | None:
-        """Return the fault of this request; None without one."""
+        """Return the fault of this request; None if there is none."""
         for rule in self._rules:
             if rule.applies(request, self._chance):
                 return rule.fault

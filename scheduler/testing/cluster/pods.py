@@ -64,7 +64,7 @@ def check_uid(pod: PodObject, uid: str) -> None:
 
 
 def merged(conditions: tuple[PodCondition, ...], condition: PodCondition) -> tuple[PodCondition, ...]:
-    """Return the conditions with this one, which replaces the one of its type."""
+    """Return the conditions with this one added; it replaces an existing one of its type."""
     if any(other.type == condition.type for other in conditions):
         return tuple(condition if other.type == condition.type else other for other in conditions)
     return (*conditions, condition)

@@ -43,7 +43,7 @@ class WatchTiming:
 
 
 class WatchConnection(Generic[T]):
-    """An open watch; `close` it. since: as in `port.Cluster.watch`. breaks: when it breaks, None for never."""
+    """An open watch; `close` it. since: as in `port.Cluster.watch`. breaks: when it breaks, None if never."""
 
     def __init__(
         self,

@@ -111,7 +111,7 @@ def noting(value: ValueT, seen: set[str]) -> ValueT:
 
 
 class NotingWorld(TrialWorld):
-    """A world whose objects record their reads."""
+    """A world whose objects record which of their fields, labels and annotations are read."""
 
     def __init__(self, profile: Profile) -> None:
         super().__init__(profile)
@@ -120,7 +120,7 @@ class NotingWorld(TrialWorld):
         self.tables.labels = NotingLabels(self.seen.node_labels)
 
     def pod(self, live: LivePod, *, waiting: bool = False) -> Pod:
-        """Return the pod, which records its reads."""
+        """Return the pod; it records which of its fields are read."""
         pod = super().pod(live, waiting=waiting)
         template = self._templates.get(pod.template)
         if template is None:
@@ -130,7 +130,7 @@ class NotingWorld(TrialWorld):
         return noting(pod, self.seen.fields)
 
     def node(self, name: str) -> objects.Node:
-        """Return the node, which records its reads."""
+        """Return the node; it records which of its fields are read."""
         node = super().node(name)
         labels = Noting(node.metadata.labels or {}, self.seen.node_labels)
         annotations = Noting(node.metadata.annotations or {}, self.seen.node_annotations)

@@ -22,7 +22,10 @@ from scheduler.testing.rules.world import Restless, TrialWorld
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleResult:
-    """Outcome for a pod. feasible: nodes. scores: of these, the sum, then each raw score. node: the choice, or ""."""
+    """Outcome for a pod. feasible: names of nodes. scores: by node, the sum, then each raw score.
+
+    node: the choice, or "".
+    """
 
     feasible: tuple[str, ...] = ()
     scores: dict[str, tuple[int, ...]] = field(default_factory=dict)

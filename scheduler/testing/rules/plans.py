@@ -23,7 +23,7 @@ PlanT = TypeVar("PlanT", "NodePlan", "PodPlan")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of a node or pod. key: of a label or annotation, otherwise "". value: None to unset."""
+    """One setting of a node or pod. key: a label's or annotation's, otherwise "". value: None to unset."""
 
     field: str
     key: str

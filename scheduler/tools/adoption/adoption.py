@@ -153,7 +153,7 @@ def blockers(reading: ClusterSnapshot, record: PodRecord, largest_mib: int) -> I
 
 
 def waiting(reading: ClusterSnapshot, largest_mib: int) -> Iterator[AdoptionBlocker]:
-    """Yield the blockers of pods without a node that another scheduler will place. largest_mib: of all cards."""
+    """Yield the blockers among pods that wait for another scheduler. largest_mib: memory of the largest card."""
     for pod in sorted(reading.of_others, key=lambda one: str(one.key)):
         index = legacy_index(pod.annotations)
         # The extender first writes the card and then binds the pod. If binding fails, the annotation stays.

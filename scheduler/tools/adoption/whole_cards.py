@@ -11,7 +11,7 @@ from scheduler.state.tables import Tables
 
 
 def largest_mib(tables: Tables) -> int:
-    """Return the shared memory of the largest card in the cluster, in MiB; 0 without any card."""
+    """Return the shared memory of the largest card in the cluster, in MiB; 0 if there are no cards."""
     inventories = (tables.inventory(name) for name in tables.row_of)
     return max((card.units * each.unit_mib for each in inventories for card in each.cards), default=0)
 
@@ -19,8 +19,8 @@ def largest_mib(tables: Tables) -> int:
 def concern(request: GpuRequest | None, unit_mib: int, largest: int, announced: NodeInventory | None = None) -> str:
     """Return why a pod like this one may fit no card later; "" if it will fit or requests no memory.
 
-    unit_mib: of the request. largest: from `largest_mib`. announced: inventory of the pod's node while it has none of
-    ours; None for other nodes.
+    unit_mib: the request's unit. largest: from `largest_mib`. announced: inventory of the pod's node while it has none
+    of ours; None for other nodes.
     """
     if request is None:
         return ""

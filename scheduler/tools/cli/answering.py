@@ -71,9 +71,10 @@ def loaded(config: Path | None, flags: Mapping[str, object], text: str | None = 
 
 
 def named_pod(program: str, pod: str, namespace: str) -> tuple[str, str]:
-    """Return (namespace, name) of `NAME`, `pod/NAME` or `NAMESPACE/NAME`. namespace: of the flag, "" without it.
+    """Return (namespace, name) for `NAME`, `pod/NAME` or `NAMESPACE/NAME`.
 
-    The namespace is "" if unset: it is then the one of the kubeconfig's context.
+    namespace: the flag's, "" if it is not given. The returned namespace is "" if neither names one: the kubeconfig's
+    context then decides.
     """
     before, slash, name = pod.rpartition("/")
     named = not slash or KINDS.get(before) == "pods"

@@ -241,7 +241,7 @@ class _OutsideTheEngine:
     def noting(
         self, handle: Callable[[Sequence[WatchEvent[objects.PodObject]]], None]
     ) -> Callable[[Sequence[WatchEvent[objects.PodObject]]], None]:
-        """Wrap `handle` so that each pod is noted first."""
+        """Wrap `handle` so that this object records each pod before `handle` gets it."""
 
         def noting(events: Sequence[WatchEvent[objects.PodObject]]) -> None:
             for wire in _present(events):

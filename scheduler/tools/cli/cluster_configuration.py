@@ -127,7 +127,7 @@ async def text_of(cluster: Cluster, namespace: str, source: ConfigSource) -> Wri
 
 
 def source_of(spec: ProgramSpec) -> ConfigSource | None:
-    """Return the ConfigMap entry to which a container's `--config` leads; None without the flag or such an entry."""
+    """Return the ConfigMap entry to which a container's `--config` leads; None if there is no such flag or entry."""
     for container in spec.containers:
         if (file := _configured(container.args or ())) is None:
             continue

@@ -98,7 +98,7 @@ class _Following:
             self._changed.set()
 
     def _trouble(self, one: Watched[Any], _kind: object, error: ApiError | None) -> None:
-        """Note a failure. A kind that was listed once may fail for a while, because the watch is retried."""
+        """Record a failure. A kind that was listed once may fail for a while, because the watch is retried."""
         if error is None:
             return
         if one.kind.name not in self._unlisted:

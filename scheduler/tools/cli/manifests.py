@@ -63,7 +63,7 @@ def manifest(path: Path) -> Manifest:
 
 
 def within(read: Manifest, namespace: str) -> Manifest:
-    """Return the manifest in the flag's namespace, "" without a flag.
+    """Return the manifest in this namespace. namespace: the flag's; "" keeps the manifest's own.
 
     Raises Unanswerable if it names another namespace.
     """

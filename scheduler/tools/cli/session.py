@@ -30,7 +30,7 @@ R = TypeVar("R")
 class Patience:
     """Patience with an API server that accepts connections but does not answer, in seconds.
 
-    says_so_s: time until a line on standard error; None for never. gives_up_s: time until the request fails. A
+    says_so_s: time until a line on standard error; None if never. gives_up_s: time until the request fails. A
     scheduler waits longer (WatchOptions), because a watch may be silent for minutes, but a command only lists. A page
     that arrives slowly is not silent: it gets as long as in a scheduler.
     """
@@ -47,7 +47,7 @@ SILENT: Final = Patience(says_so_s=None)
 
 
 class ClusterSession(NamedTuple):
-    """Connection to a cluster. namespace: of the flag, otherwise of the context."""
+    """Connection to a cluster. namespace: the flag's, otherwise the context's."""
 
     cluster: KubeCluster
     configuration: SchedulerConfiguration

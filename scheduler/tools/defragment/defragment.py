@@ -19,10 +19,10 @@ from scheduler.tools.simulate.played import cluster_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefragmentFlags:
-    """Flags of `defragment`. file: of the pod, None for typical pods. cluster: files, () for the kubeconfig's cluster.
+    """Flags of `defragment`. file: the pod's manifest, None for typical pods.
 
-    max_priority: None for the priority of the pod, or 0 without one. evicts: whether to make the moves. timeout_s: for
-    each move.
+    cluster: files, () for the kubeconfig's cluster. max_priority: None for the pod's priority, or 0 if there is no pod.
+    evicts: whether to make the moves. timeout_s: for each move.
     """
 
     file: Path | None = None

@@ -64,9 +64,9 @@ class Planner:
         max_priority: int | None,
         namespace: str = "default",
     ) -> None:
-        """pod: None for typical pods. max_priority: None for the priority of the pod, or 0 without one.
+        """pod: None for typical pods. max_priority: None for the pod's priority, or 0 if there is no pod.
 
-        namespace: of a pod that names none.
+        namespace: for a pod that names none.
         """
         self._configuration = configuration
         self._most_moves = most_moves
@@ -251,7 +251,7 @@ def _elsewhere(plan: MovePlan, of: ClusterView, uid: str) -> str:
     """Return where the first move's successor is, for typical pods; "" if it is where planned.
 
     The gain of the plan depends on it, and fragmentation may also drop for other reasons. When making room for one pod,
-    it does not matter as long as one move less is needed. uid: of the successor.
+    it does not matter as long as one move less is needed. uid: the successor's.
     """
     if plan.answer.fragmentation is None:
         return ""

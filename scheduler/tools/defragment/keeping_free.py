@@ -37,7 +37,7 @@ class Successors:
     """
 
     def __init__(self, uid: str, owner: str, earlier: Collection[str]) -> None:
-        """uid: of the evicted pod. owner: uid of its owner. earlier: uids of pods that are not successors."""
+        """uid: the evicted pod's. owner: its owner's uid. earlier: uids of pods that are not successors."""
         self.listed = False
         self._uid = uid
         self._owner = owner

@@ -41,7 +41,7 @@ _FEWEST_NODES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Pods that leave a node. units: of GPU memory that they hold together."""
+    """Pods that leave a node. units: GPU memory that they hold together."""
 
     node: str
     records: tuple[PodRecord, ...]

@@ -34,7 +34,7 @@ class Movable:
     def __init__(
         self, engine: Engine, owners: Mapping[str, OwnerReference], max_priority: int, stay: Collection[str] = ()
     ) -> None:
-        """owners: controllers by pod uid, for pods that have one. max_priority: of a moved pod.
+        """owners: controllers by pod uid, for pods that have one. max_priority: highest priority of a moved pod.
 
         stay: uids of pods that must not be moved, because they were just moved.
         """
@@ -125,7 +125,7 @@ def _made(engine: Engine, placing: Placing, one: Moved) -> bool:
 
 
 def _has_room(engine: Engine, one: Moved) -> bool:
-    """Return whether exactly these cards are free, if the node has room for the pod at all."""
+    """Return whether exactly these cards are free. The node must have room for the pod in all other respects."""
     tables = engine.tables
     row, stored = tables.row_of[one.place.node], tables.cards.stored
     slot_of = {slot.card.index: number for number, slot in enumerate(tables.cards.slots[row])}

@@ -48,7 +48,7 @@ _SETS_OF_CHAIN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class RoomFound:
-    """Room for a pod. place: of the pod. moves: in an order in which they can be made, one at a time."""
+    """Room for a pod. place: the pod's placement. moves: in an order in which they can be made, one at a time."""
 
     place: Placement
     moves: tuple[Moved, ...]
@@ -179,7 +179,7 @@ _LEAST_GAIN_UNITS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Lower fragmentation. before, after: of the whole cluster.
+    """Lower fragmentation. before, after: the whole cluster's.
 
     gains: units that each move makes useful, in the order of the moves.
     """
@@ -223,7 +223,7 @@ def _candidates(engine: Engine, movable: Movable, workload: PodMix) -> Iterator[
 
 
 def _gain(engine: Engine, placing: Placing, workload: PodMix, record: PodRecord) -> float:
-    """Return the units that become usable by the move; 0 without another place."""
+    """Return the units that become usable by the move; 0 if there is no other placement."""
     tables = engine.tables
     mark, source = placing.mark, tables.row_of[record.node]
     without = _unusable(engine, workload, [source])
@@ -279,8 +279,8 @@ def plan_for(
 ) -> MovePlan:
     """Plan to make room for a pod that does not exist yet, or waits.
 
-    most_moves: >= 1. max_priority: of a moved pod, None for the priority of the pod. words: earlier sentences. stay:
-    as in Movable.
+    most_moves: >= 1. max_priority: highest priority of a moved pod, None for the pod's own. words: earlier sentences.
+    stay: as in Movable.
     """
     if reading.engine.tables.record(pod.key.uid) is not None:
         # If it was read with a node, the query is about another pod like it.

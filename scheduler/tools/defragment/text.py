@@ -26,7 +26,7 @@ class Move(Answer, frozen=True):
 
 
 class FragmentedUnits(Answer, frozen=True):
-    """Fragmentation of the cluster, in memory units. free: of allocatable cards. before, after: the unusable part."""
+    """Fragmentation of the cluster, in memory units. free: on allocatable cards. before, after: the unusable part."""
 
     free: float
     before: float
@@ -34,9 +34,9 @@ class FragmentedUnits(Answer, frozen=True):
 
 
 class Defragmentation(Answer, frozen=True):
-    """A plan. pod: the pod to make room for, "" for typical pods. place: of the pod after the moves, or None.
+    """A plan. pod: the pod to make room for, "" for typical pods. place: the pod's placement after the moves, or None.
 
-    moves: in order. words: facts, in sentences. fragmentation: None in a plan for one pod.
+    moves: in order. words: sentences that state the facts. fragmentation: None in a plan for one pod.
     """
 
     pod: str

@@ -22,7 +22,7 @@ class Assertion:
 class Evidence:
     """Evidence for the claims.
 
-    checker: the API server's state, write by write. ledger: of the scheduler's own tables, at the end. waiting: pod
+    checker: the API server's state, write by write. ledger: from the scheduler's own tables, at the end. waiting: pod
     name -> the scheduler's last message, for pods that wait at the end.
     """
 

@@ -62,7 +62,7 @@ def _server(facts: ClusterFacts) -> Iterator[ClusterFinding]:
 
 
 def _policies(facts: ClusterFacts) -> Iterator[ClusterFinding]:
-    """Whether other users can forge allocations."""
+    """Yield findings about missing or unenforced policies: without them, other users can forge allocations."""
     remedy = "docs/operations.md, Install the same again; docs/security.md, What the policies reject"
     if facts.policies is None:
         message = (

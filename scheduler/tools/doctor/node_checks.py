@@ -45,7 +45,7 @@ def inventories(facts: ClusterFacts) -> Iterator[ClusterFinding]:
 
 
 def _on_the_pod(nodes: Sequence[objects.Node], then: str) -> str:
-    """Return a command that finds the device plugin's pod on the first of these nodes. then: a command with POD."""
+    """Return a command that finds the plugin's pod on the first node, followed by `then`, which contains POD."""
     likewise = " (likewise on each node)" if len(nodes) > 1 else ""
     find = typed(*_PLUGIN_PODS, "--field-selector", f"spec.nodeName={nodes[0].metadata.name}")
     return f"{find}{likewise}; {then}"

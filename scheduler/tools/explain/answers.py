@@ -117,7 +117,7 @@ class Explanation(Answer, frozen=True):
 
     message: the scheduler's message on the pod, "" if it fits. place: where it is, or would go now, or None. nearest:
     the nodes that lack least, nearest first. preemption: what makes room for the pod, None if nothing does. nominated:
-    None without a nominated node. reserved: the reservation of the pod, or one that blocks it.
+    None if there is no nominated node. reserved: the reservation of the pod, or one that blocks it.
     """
 
     pod: str
@@ -144,10 +144,10 @@ class FreeMemory(Answer, frozen=True):
 
 
 class WhatIfAnswer(Answer, frozen=True):
-    """What-if answer. places: of each replica that fits, in order. waiting: number of waiting pods, which are ignored.
+    """What-if answer. places: one for each replica that fits, in order.
 
-    next: why one more does not fit; None if all do. before, after: without and with the replicas that fit; None if not
-    measured.
+    waiting: number of waiting pods, which are ignored. next: why one more does not fit; None if all do. before, after:
+    without and with the replicas that fit; None if not measured.
     """
 
     pod: str

@@ -28,10 +28,10 @@ class NoSuchCard(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """Result of a change. value: of the annotation, None to remove it. changed: whether it differs from before.
+    """Result of a change. value: the annotation's value, None to remove it. changed: whether it differs from before.
 
-    words: one line each. added: each newly cordoned card, index to entry. cards: of the node. affected: cards whose
-    cordon changes. verb: what happens to these.
+    words: one line each. added: each newly cordoned card, index to entry. cards: the node's. affected: cards whose
+    cordon changes. verb: what happens to them.
     """
 
     value: str | None

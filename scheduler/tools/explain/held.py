@@ -19,7 +19,7 @@ _WIDE: Final = ("SCHEDULER", "STATE", "UUIDS")
 
 
 class HoldingPod(Answer, frozen=True):
-    """A pod that holds memory. cards: index to units, empty while unknown. uuids: of these cards, in order.
+    """A pod that holds memory. cards: index to units, empty while unknown. uuids: UUIDs of these cards, in order.
 
     isolation: mechanism that limits it on its node, `none` if its request is only counted, "" if unknown. used_mib:
     memory that its containers use, None if unknown. state: `running`, `terminating` or `unknown card`.

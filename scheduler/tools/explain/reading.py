@@ -36,7 +36,7 @@ class ClusterSnapshot:
     terminating_since: time of the deletion request by uid of a terminating pod, RFC 3339. unread: names of the kinds of
     objects that could not be read. of_others: pods without a node that request GPU memory and wait for another
     scheduler. sees: whether pods of a namespace may be named. most_leaving: victims are not searched on a node with
-    more pods; 0: always searched. controllers: by uid, of pods that have one.
+    more pods; 0 for no limit. controllers: by uid, of pods that have one.
     """
 
     engine: Engine
@@ -57,7 +57,7 @@ class ClusterSnapshot:
         return Going(pod=self.named(pod.key), since=self.terminating_since.get(pod.key.uid, ""))
 
     def nominated(self, pod: Pod) -> Nominated | None:
-        """Return the nomination of the pod; None without one."""
+        """Return the nomination of the pod; None if it has none."""
         kept = self.engine.nominations.of(pod.key.uid)
         if kept is None:
             return None

@@ -29,7 +29,7 @@ _SAID: Final = re.compile(
 
 
 def reserved_place(reading: ClusterSnapshot, pod: Pod) -> ReservedPlace | None:
-    """Return the reservation in the condition of a waiting pod; None without one."""
+    """Return the reservation in the condition of a waiting pod; None if it has none."""
     said = _SAID.search(pod.condition.message) if pod.condition is not None else None
     if said is None:
         return None

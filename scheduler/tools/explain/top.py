@@ -53,11 +53,11 @@ class UsedCard(Answer, frozen=True):
 
 
 class UsedNode(Answer, frozen=True):
-    """Usage of a node. most_free: of one card. out: cards out of use; held: cards held exclusively.
+    """Usage of a node. most_free: most free units on one card. out: cards out of use; held: cards held exclusively.
 
     pods: that hold units.
     fragmented: free units that the cluster's pods could not use, averaged over their requests. unknown: units of pods
-    on cards that the node does not announce. problem: why no card takes new pods, or "". models: of its cards.
+    on cards that the node does not announce. problem: why no card takes new pods, or "". models: its cards' models.
     """
 
     node: str
@@ -76,10 +76,11 @@ class UsedNode(Answer, frozen=True):
 
 
 class ClusterUsage(Answer, frozen=True):
-    """Usage of the cluster. most_free: of one card, on `most_free_node`. waiting: pods that wait for this scheduler.
+    """Usage of the cluster. most_free: most free units on one card, which is on `most_free_node`.
 
-    fragmented: as in UsedNode, but rounded only once, so it may differ from the sum over the nodes. largest: units of
-    the largest card, whatever is on it. too_large: waiting pods that request more than that on one card.
+    waiting: pods that wait for this scheduler. fragmented: as in UsedNode, but rounded only once, so it may differ from
+    the sum over the nodes. largest: units of the largest card, whatever is on it. too_large: waiting pods that request
+    more than that on one card.
     """
 
     nodes: int

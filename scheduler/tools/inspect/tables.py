@@ -73,7 +73,7 @@ def _out_of_use(nodes: Sequence[InspectedNode], *, named: bool) -> str:
 
 
 def _sum_with_all_cards(nodes: Sequence[InspectedNode], *, named: bool) -> str:
-    """Return the sum that an operator expects; "" if the legacy sum includes all cards of these nodes."""
+    """Return a line with the sum over all cards of these nodes; "" if the legacy sum already includes all of them."""
     if not any(card.not_offered and card.total for node in nodes for card in node.cards):
         return ""
     totals = [
@@ -128,7 +128,10 @@ def _sum(nodes: Sequence[InspectedNode]) -> str:
 
 
 def _percent(part: int, whole: int) -> int:
-    """Return a truncated percentage; 0 of nothing. In floating point like the legacy command: 29 of 100 are 28 %."""
+    """Return a truncated percentage, 0 if `whole` is 0.
+
+    Uses floating point like the legacy command: 29 of 100 give 28 %.
+    """
     return int(part / whole * 100) if whole else 0
 
 

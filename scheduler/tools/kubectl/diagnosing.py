@@ -129,7 +129,7 @@ async def _read(cluster: Cluster, kind: Kind[T], unread: dict[str, str]) -> Sequ
 
 @contextlib.contextmanager
 def _noting(unread: dict[str, str], what: str) -> Iterator[None]:
-    """Note an unreadable kind. A server that does not answer ends all reading."""
+    """Record an unreadable kind. A server that does not answer ends all reading."""
     try:
         yield
     except ApiSilent as error:

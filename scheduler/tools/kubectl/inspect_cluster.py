@@ -29,7 +29,7 @@ class CannotRead(Exception):
 async def read(
     environment: Mapping[str, str], kubeconfig: str | None, context: str | None, names: Collection[str]
 ) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:
-    """Read the nodes of these names with their pods, or all nodes without names. Raises CannotRead.
+    """Read the nodes with these names, or all nodes if `names` is empty, with their pods. Raises CannotRead.
 
     Uses a kubeconfig like kubectl, never a pod's service account.
     """

@@ -40,7 +40,7 @@ _BEARER: Final = "bearer "
 
 
 class AccessDenied(Exception):
-    """Access denied. status: of the answer; message: a sentence for the viewer."""
+    """Access denied. status: HTTP status; message: a sentence for the viewer."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class Reviewer(Protocol):
         ...
 
     async def may_list_pods(self, user: User, namespace: str) -> bool:
-        """Return whether the user may list the pods of a namespace; "": of all namespaces."""
+        """Return whether the user may list the pods of a namespace; "" for all namespaces."""
         ...
 
 
@@ -94,7 +94,10 @@ class Viewer:
         self.wanted: OrderedDict[str, None] = OrderedDict([("", None)])
 
     def sees(self, namespace: str, now_s: float) -> bool:
-        """Return whether to show pods of the namespace by name. An unknown answer counts as no, and is requested."""
+        """Return whether to show pods of the namespace by name.
+
+        If this is unknown, request a review and return False.
+        """
         return self._may("", now_s) or self._may(namespace, now_s)
 
     def _may(self, namespace: str, now_s: float) -> bool:
@@ -146,7 +149,7 @@ class _Reviews:
         self.asking: dict[bytes, asyncio.Task[Viewer]] = {}
 
     def ended(self, digest: bytes, done: asyncio.Task[Viewer]) -> None:
-        """Note the end of a review."""
+        """Record the end of a review."""
         del self.asking[digest]
         if not done.cancelled():
             done.exception()  # retrieved here, because there may be no caller waiting

@@ -20,7 +20,7 @@ _KEPT_S: Final = 1.0
 
 
 class HistoryPoint(msgspec.Struct, rename="camel"):
-    """Usage in one minute. at_s: Unix seconds. units, booked: of the usable cards.
+    """Usage in one minute. at_s: Unix seconds. units, booked: on the usable cards.
 
     fragmented: 0 to 1, the share of free memory that typical pods cannot use, see `scheduler.state.packing`. empty,
     cards: usable cards without pods, and all usable cards. waiting: number of pods.
@@ -81,7 +81,7 @@ class UsageHistory:
         return [*self._points, await self._now.get()]
 
     async def run(self) -> None:
-        """Note one point each minute, until cancelled."""
+        """Record one point each minute, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             self._points.append(await self._now.get())

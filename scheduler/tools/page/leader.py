@@ -106,7 +106,7 @@ class LeaderPage:
     async def answered(self, request: web.BaseRequest, form: str, back: "Back") -> web.StreamResponse | None:
         """Forward the query and return the answer; None if the local tables must answer.
 
-        request: of an authorized viewer. form: of our own page.
+        request: from an authorized viewer. form: our own page's.
         """
         named = self._named()
         url = page_url(named)
@@ -156,7 +156,7 @@ def _why(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """How to pass back an answer. headers: of our own page.
+    """How to pass back an answer. headers: our own page's.
 
     write_s: time limit for the browser to accept a piece of it.
     """

@@ -27,7 +27,7 @@ def replica_name(identity: str) -> str:
 def leader_name(identity: str, holder: str) -> str:
     """Return the leader's name for the page of this replica. Two replicas on one host have the same name.
 
-    identity: of this replica. holder: of the Lease, "" if there is none.
+    identity: this replica's. holder: the Lease's, "" if there is none.
     """
     name = replica_name(holder)
     is_another = holder != identity and name == replica_name(identity)

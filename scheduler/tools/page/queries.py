@@ -38,7 +38,7 @@ MOST_LEAVING: Final = 256
 
 
 class WhatIfQuery(msgspec.Struct, kw_only=True):
-    """A pod that does not exist. units: of GPU memory, over all its cards. cpu, memory: as written in Kubernetes."""
+    """A pod that does not exist. units: GPU memory, over all its cards. cpu, memory: as written in Kubernetes."""
 
     units: int
     cards: int = 1

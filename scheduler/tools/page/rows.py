@@ -37,7 +37,7 @@ class Rows(msgspec.Struct, kw_only=True, tag="rows", tag_field="t", omit_default
 
     For each card: units, taken (units booked on it), out (an Out), pods (number on it), alone (whether they hold it
     exclusively), model (an index of `models`). models: all models, if one of them is new. total: cards of the nodes
-    that have more than MOST_CARDS, by row. pods: of each row, if they are included.
+    that have more than MOST_CARDS, by row. pods: each row's, if they are included.
     """
 
     version: int

@@ -125,9 +125,9 @@ async def _let_go(parts: PageParts) -> None:
 
 
 class _Handler:
-    """Handler of requests.
+    """Request handler.
 
-    local: only programs of this machine reach it, so another host name in a request is a trick.
+    local: only programs on this machine can reach it, so a request with another host name is an attack.
     """
 
     def __init__(self, parts: PageParts, *, local: bool) -> None:
@@ -148,7 +148,7 @@ class _Handler:
         }
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Return the answer of a request, for BoundedServer."""
+        """Return the response to a request, for BoundedServer."""
         try:
             return await self._answered(request)
         except AccessDenied as refused:

@@ -32,9 +32,9 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 class Begin(msgspec.Struct, kw_only=True, tag="begin", tag_field="t", rename="camel"):
-    """Start of a stream. The whole cluster follows, or without `whole` only changes. unit: of memory, such as GiB.
+    """Start of a stream. The whole cluster follows, or without `whole` only changes. unit: unit of memory, such as GiB.
 
-    replica: name of the sender, "" with only one.
+    replica: name of the sender, "" if there is only one.
     """
 
     instance: str
@@ -67,7 +67,7 @@ class AccessMoved(msgspec.Struct, kw_only=True, tag="access", tag_field="t"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """Data for pages. instance: of this process. unit: the name of a memory unit.
+    """Data for pages. instance: identifies this process. unit: the name of a memory unit.
 
     replica: as in Begin. leads, leader, problem: as in Now.
     """

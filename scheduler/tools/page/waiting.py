@@ -22,7 +22,7 @@ MOST_SHOWN: Final = 200
 
 
 class WaitingPod(msgspec.Struct, rename="camel"):
-    """A waiting pod. state: of the queue, in its words. units: on each of `cards`; 0 without a request.
+    """A waiting pod. state: the queue's word for its state. units: on each of `cards`; 0 if it requests none.
 
     waited_s: None if it does not wait yet. wrong: whether its request is invalid.
     """

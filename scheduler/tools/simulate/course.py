@@ -32,7 +32,7 @@ class Came(NamedTuple):
 class Course:
     """First attempts of all pods.
 
-    units: of all cards, as first seen. came: in the order of the first attempts. average: units booked on average from
+    units: on all cards, as first seen. came: in the order of the first attempts. average: units booked on average from
     the start until the last arrival.
     """
 
@@ -41,7 +41,7 @@ class Course:
     average: float = 0.0
 
     def note(self, at_s: float, asked: int, used: int, *, placed: bool) -> None:
-        """Note the first attempt for a pod. asked: its own units."""
+        """Record the first attempt for a pod. asked: its own units."""
         before = self.came[-1].asked if self.came else 0
         self.came.append(Came(at_s, before + asked, used, placed))
 
@@ -49,7 +49,7 @@ class Course:
 def shares_by_arrived(course: Course) -> tuple[float | None, ...]:
     """Return the booked percent at 0, 1, 2, … percent arrived, up to 1,000: the mean over the pods that arrived there.
 
-    None where no pod arrived.
+    None if no pod arrived there.
     """
     sums: dict[int, tuple[float, int]] = {}
     for came in course.came if course.units else ():

@@ -122,7 +122,7 @@ class TimelinePlayer:
         return events
 
     def started(self, pod: PodObject, now_s: float) -> None:
-        """Note that the pod was placed. Call this once per pod."""
+        """Record that the pod was placed. Call this once per pod."""
         runs_s = self._runs_s.pop(pod.metadata.uid, None)
         if runs_s is not None:
             self._started += 1

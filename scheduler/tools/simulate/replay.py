@@ -171,7 +171,7 @@ def world_after(
 
 @dataclass(slots=True)
 class _Try:
-    """Last attempt for a waiting pod. version: of the tables at that time."""
+    """Last attempt for a waiting pod. version: the tables' version at that time."""
 
     attempts: int
     reason: str
@@ -226,7 +226,7 @@ class _Replay:
     # Time
 
     def _next_s(self) -> float | None:
-        """Return when something happens next; None for never."""
+        """Return when something happens next; None if never."""
         outside_s, ready_s = self._player.next_s, self._engine.next_ready_s()
         if outside_s is None and not self._worth_trying():
             return None

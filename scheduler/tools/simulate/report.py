@@ -15,7 +15,7 @@ LOST: Final = "lost with its node"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPod:
-    """A placed pod. pod: `namespace/name`. cards: units on each; none without GPU memory.
+    """A placed pod. pod: `namespace/name`. cards: units on each; empty if it requests no GPU memory.
 
     bound_s: seconds from the start. wait_s: from its creation until then. attempts: number of decisions. ended_s,
     ended: time and reason of its end; None and "" if it still exists at the end.
@@ -100,7 +100,7 @@ class Summary:
     """Summary of one report.
 
     placed: placed pods; `ended` of them have left. median_wait_s, longest_wait_s: from creation to placement, over
-    placed pods; 0.0 without any. reasons: of pods that wait or were rejected, most frequent first. other_reasons:
+    placed pods; 0.0 if there are none. reasons: why pods wait or were rejected, most frequent first. other_reasons:
     number of further ones. free, fragmented: as in Report.
     """
 

@@ -36,7 +36,7 @@ from scheduler.tools.simulate.report import Report
 class Run:
     """Input of a simulation.
 
-    arrivals: None for only the pods of `files`. seed: of the order of arrival; None to keep it.
+    arrivals: None for only the pods in `files`. seed: shuffles the order of arrival; None to keep it.
     """
 
     files: tuple[Path, ...]

@@ -145,7 +145,7 @@ K = TypeVar("K", Node, PodObject)
 
 @dataclass(frozen=True, slots=True)
 class PodComes:
-    """A user creates a pod. runs_s: how long after its start it finishes; None for never."""
+    """A user creates a pod. runs_s: how long after its start it finishes; None if never."""
 
     at_s: float
     pod: PodObject

@@ -58,7 +58,7 @@ class CardUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUse:
-    """Use of a node's cards together. units: of the cards as first seen. pods: with GPU memory, there now."""
+    """Combined use of a node's cards. units: of the cards as first seen. pods: number with GPU memory, there now."""
 
     node: str
     units: int
@@ -97,11 +97,11 @@ class CardUsage:
                 self.units += card.units
 
     def node_gone(self, node: str) -> None:
-        """Note that the node no longer has cards."""
+        """Record that the node no longer has cards."""
         self._nodes.setdefault(node, _NodeMeters()).now = {}
 
     def begins(self, uid: str, node: str, booked: BookedCards, now_s: float) -> None:
-        """Note a pod's bookings. A card that the node never had is not counted."""
+        """Record a pod's bookings. A card that the node never had is not counted."""
         if uid in self._booked:
             return
         meters = self._nodes.setdefault(node, _NodeMeters())
@@ -114,7 +114,7 @@ class CardUsage:
             meter.add(units, now_s)
 
     def ends(self, uid: str, now_s: float) -> None:
-        """Note that the pod no longer occupies anything; no effect if it did not before."""
+        """Record that the pod no longer occupies any card; no effect if it occupied none."""
         node, given = self._booked.pop(uid, ("", []))
         for meter, units in given:
             meter.add(-units, now_s)

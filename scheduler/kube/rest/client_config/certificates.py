@@ -36,7 +36,7 @@ class Pem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsMaterial:
-    """Input of a TLS context. ca: None for the system's CAs. certificate, key: of the client, both or neither.
+    """Input of a TLS context. ca: None for the system's CAs. certificate, key: the client's, both or neither.
 
     verify: whether the server's certificate is verified.
     """

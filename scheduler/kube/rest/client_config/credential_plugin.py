@@ -140,11 +140,11 @@ class _Running(asyncio.SubprocessProtocol):
             self.done.set_exception(PluginFailed(message))
 
     def process_exited(self) -> None:
-        """Note the exit; output may still follow."""
+        """Record the exit; output may still follow."""
         self.exited.set()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as asyncio's
-        """Note that all output has arrived."""
+        """Record that all output has arrived."""
         if not self.done.done():
             self.done.set_result(None)
 

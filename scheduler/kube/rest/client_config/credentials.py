@@ -36,7 +36,7 @@ _OF_A_NAME: Final = frozenset((string.ascii_letters + string.digits + "!#$&'*+-.
 
 
 def impersonation(user: KubeconfigUser) -> Headers:
-    """Headers for impersonation; empty without it."""
+    """Headers for impersonation; empty if there is none."""
     if not user.impersonate:
         return ()
     found = [("Impersonate-User", user.impersonate)]

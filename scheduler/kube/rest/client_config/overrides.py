@@ -32,7 +32,7 @@ class Overrides:
     impersonate_groups: tuple[str, ...] = ()
 
     def applied(self, merged: Merged, name: str) -> tuple[Merged, str]:
-        """(the files with these values, the context to use). name: of the context, "" for none.
+        """Return (the files with these values, the context to use). name: the context's name, "" for none.
 
         With a server, no context is needed.
         """
