@@ -25,6 +25,8 @@ from deviceplugin.driver.cards import CardSource, SourceFailed
 
 T = TypeVar("T")
 _LOOK_S: Final = 0.01
+# How long a process that has closed its output may take to end.
+_EXIT_S: Final = 1.0
 NVML: Final = (sys.executable, "-m", "deviceplugin.driver.child")
 _CUDA: Final = (sys.executable, "-m", "deviceplugin.driver.cuda_child")
 
@@ -38,6 +40,7 @@ class DriverProcess:
         self._process, self._writer = process, writer
         self._numbers = itertools.count()
         self._asked: dict[int, asyncio.Future[CallAnswer]] = {}
+        self._killed = False  # by us
         self._reading = asyncio.create_task(self._read(reader))
 
     @classmethod
@@ -87,8 +90,7 @@ class DriverProcess:
 
     def kill(self) -> None:
         """Kill the process at once; pending calls raise WorkerDied."""
-        self._process.kill()
-        self._writer.close()
+        self._kill()
         self._reading.cancel()
 
     async def ended(self, within_s: float) -> bool:
@@ -106,24 +108,33 @@ class DriverProcess:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         """Deliver the answers until the stream ends."""
         try:
-            while line := await reader.readline():
-                answer = msgspec.json.decode(line, type=CallAnswer)
-                waiting = self._asked.get(answer.number)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(answer)
-        except (ValueError, msgspec.DecodeError, RecursionError, ConnectionError):
+            with contextlib.suppress(ConnectionError):
+                while line := await reader.readline():
+                    answer = msgspec.json.decode(line, type=CallAnswer)
+                    waiting = self._asked.get(answer.number)
+                    if waiting is not None and not waiting.done():
+                        waiting.set_result(answer)
+            # The kernel closes the files of a process before it reports how the process ended.
+            await self.ended(_EXIT_S)
+        except (ValueError, msgspec.DecodeError, RecursionError):
             pass  # Its output is not an answer, or never ends: the process is no longer usable.
         finally:
-            self._process.kill()
-            self._writer.close()
+            self._kill()
             for waiting in self._asked.values():
                 if not waiting.done():
                     waiting.set_exception(self._died())
 
+    def _kill(self) -> None:
+        self._killed = self._killed or self.alive
+        self._process.kill()
+        self._writer.close()
+
     def _died(self) -> WorkerDied:
         code = self._process.poll()
         how = "" if code is None else f" with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
-        return WorkerDied(f"the driver's process {self.pid} has ended{how}", killed=code == -signal.SIGKILL)
+        return WorkerDied(
+            f"the driver's process {self.pid} has ended{how}", killed=code == -signal.SIGKILL and not self._killed
+        )
 
 
 async def start_cuda(root: str, uuid: str) -> DriverProcess:

@@ -170,13 +170,24 @@ async def test_a_process_that_dies_says_how() -> None:
     assert "has ended" in answer.detail
 
 
-async def test_a_process_that_the_memory_limit_of_the_container_ends_says_nothing_of_the_card() -> None:
+@pytest.mark.parametrize(
+    "script", ["kill -KILL $$", "exec <&- >&-; sleep 0.2; kill -KILL $$"], ids=["at once", "after its files are closed"]
+)
+async def test_a_process_that_the_memory_limit_of_the_container_ends_says_nothing_of_the_card(script: str) -> None:
     async def start(_: str) -> Worker:
-        return await DriverProcess.start(("/bin/sh", "-c", "kill -KILL $$"))
+        return await DriverProcess.start(("/bin/sh", "-c", script))
 
     answer = await CudaTrials(start).answer(FIRST)
     assert (answer.reason, answer.starts) == ("", False)
     assert answer.lacking.startswith("the plugin's container has too little memory for CUDA")
+
+
+async def test_a_process_that_closes_its_output_and_goes_on_is_killed_and_that_is_no_memory_limit() -> None:
+    async def start(_: str) -> Worker:
+        return await DriverProcess.start(("/bin/sh", "-c", "exec <&- >&-; exec sleep 60"))
+
+    answer = await CudaTrials(start).answer(FIRST)
+    assert (answer.reason, answer.starts, answer.lacking) == ("cuda-silent", False, "")
 
 
 async def test_too_little_memory_for_cuinit_says_nothing_of_the_card(world: World, started: Started) -> None:

@@ -240,7 +240,7 @@ def test_size_limits_of_nodes(node: objects.Node, told: tuple[str, ...]) -> None
 
 
 def test_the_document_has_every_limit() -> None:
-    text = (ROOT / "docs" / "compatibility.md").read_text()
+    text = (ROOT / "docs/develop/decisions/0010-limit-how-much-of-an-object-is-read.md").read_text()
     of_pods = [(limit.what, limit.most) for limit in POD_LIMITS]
     of_nodes = [(what, most) for what, most, _ in NODE_LIMITS]
     assert not [what for what, most in (*of_pods, *of_nodes) if f"| {what} | {most} |" not in text]

@@ -171,7 +171,7 @@ def test_a_configuration_that_may_not_be_read_is_the_default_and_that_is_said(
     server.refused.add(source)
     ran = run(server, tmp_path, "get", "pods", "-o", "name")
     (line,) = ran.stderr.splitlines()
-    assert (ran.stdout, "so its defaults are used; --config names a file" in line) == ("pod/p\n", True)
+    assert (ran.stdout, "so its defaults are used; name a file with --config" in line) == ("pod/p\n", True)
 
 
 def test_a_mistake_in_the_clusters_configuration_names_the_config_map(server: ListingServer, tmp_path: Path) -> None:
