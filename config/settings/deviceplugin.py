@@ -183,8 +183,8 @@ class DevicePluginConfiguration(Section):
     cdi_dir: AbsolutePath = Field(default="/var/run/cdi", description="Directory for the plugin's own CDI specs.")
     cdi_spec_dirs: tuple[AbsolutePath, ...] = Field(
         default=("/var/run/cdi",),
-        description="Directories with NVIDIA's CDI specs, by rising priority: kind `nvidia.com/gpu`, also with the "
-        "prefix `k8s.device-plugin.`, `runtime.` or `management.`.",
+        description="Directories with NVIDIA's CDI specs, in order of rising priority: kind `nvidia.com/gpu`, also "
+        "with the prefix `k8s.device-plugin.`, `runtime.` or `management.`.",
     )
     nvidia_ctk: str = Field(
         default="nvidia-ctk",

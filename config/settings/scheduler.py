@@ -196,7 +196,7 @@ class SchedulerConfiguration(Section):
         ge=60.0,
         le=_LONGEST_HALF_LIFE_S,
         description="The policy `fragmentation` learns from past requests what pods usually request. After this time, "
-        "a pod counts half.",
+        "a request counts half.",
     )
     reserve_after_s: Seconds = Field(
         default=300.0,

@@ -30,9 +30,9 @@ CARD: Final = (
 )
 _CONTAINER: Final = (
     *CARD,
-    Label("namespace", "of these pods"),
+    Label("namespace", "namespaces of the pods"),
     Label("pod", "GPU pods of the node"),
-    Label("container", "of these pods"),
+    Label("container", "containers of the pods"),
 )
 _REFUSAL: Final = Label(
     "reason",

@@ -76,7 +76,7 @@ PREEMPTIONS: Final = Series(
     name="scheduler_preemption_attempts_total",
     kind="counter",
     says="Searches for preemption victims, successful or not.",
-    alike="counts a search per pod; here unschedulable pods of one class share a search",
+    alike="counts one search per pod; here unschedulable pods of one class share a search",
 )
 VICTIMS: Final = Series(
     name="scheduler_preemption_victims",
@@ -98,7 +98,7 @@ LOST_WAKEUPS: Final = Series(
 WAITING: Final = Series(
     name=f"{PREFIX}waiting_pods",
     kind="gauge",
-    says="Waiting pods with a message, by rejecting plugin; a pod counts for each of them.",
+    says="Waiting pods with a message, by rejecting plugin; a pod counts once for each plugin.",
     labels=(_PLUGIN,),
     of_leader=True,
 )

@@ -22,7 +22,7 @@ from tests.support.repository import ROOT
 
 DOCUMENT: Final = ROOT / "docs" / "operations.md"
 CHANGE: Final = "## Change the configuration"
-AGAIN: Final = "## Install the same again"
+AGAIN: Final = "## Reinstall the same version"
 UPGRADE: Final = "## Upgrade"
 BACK: Final = "## Roll back"
 CARDS: Final = ROOT / "docs" / "nodes-and-cards.md"

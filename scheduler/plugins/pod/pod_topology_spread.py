@@ -72,8 +72,8 @@ class PodTopologySpreadArgs(PluginArgs):
     default_constraints: tuple[DefaultConstraint, ...] = Field(
         (),
         max_length=8,
-        description="At most 8, like a pod's, but without `labelSelector` and `matchLabelKeys`: the pod's Services and "
-        "controller define the pods to spread.",
+        description="At most 8 constraints, as in a pod but without `labelSelector` and `matchLabelKeys`; the pod's "
+        "Services and controller determine which pods to spread.",
     )
 
     @model_validator(mode="after")

@@ -63,7 +63,7 @@ def _server(facts: ClusterFacts) -> Iterator[ClusterFinding]:
 
 def _policies(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Yield findings about missing or unenforced policies: without them, other users can forge allocations."""
-    remedy = "docs/operations.md, Install the same again; docs/security.md, What the policies reject"
+    remedy = "docs/operations.md, Reinstall the same version; docs/security.md, What the policies reject"
     if facts.policies is None:
         message = (
             "this API server has no ValidatingAdmissionPolicy: anyone who can write pods can take other pods' cards"

@@ -115,7 +115,7 @@ def _verdict(answer: Explanation, width: int) -> Iterator[str]:
         yield from _groups(answer, width)
     if len(answer.nearest) > 1:
         yield ""
-        yield f"The {len(answer.nearest)} nodes nearest to fitting:"
+        yield f"The {len(answer.nearest)} nodes closest to fitting:"
         rows = [
             (
                 node.name,

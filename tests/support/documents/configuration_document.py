@@ -59,24 +59,24 @@ _INTRODUCTION: Final = f"""\
 <!-- Written by `make docs` from the models: change those, not this file. -->
 
 For operators: every setting of the scheduler. All have defaults, so `gpushare-scheduler run` needs no configuration.
-Change them in a file (`--config FILE`), in the environment, or with flags. Flags win over the environment, and the
-environment over the file.
+Change them in a file (`--config FILE`), in the environment, or with flags. Flags override the environment, and the
+environment overrides the file.
 
 If a setting is invalid, the program exits with code 2 before it does anything else. It prints all mistakes, one per
 line, with source, path and allowed values. `gpushare-scheduler check-config FILE` checks a file without a cluster.
 
 ## The file
 
-One YAML document, with the field names of `KubeSchedulerConfiguration` where it has the same field. Unknown fields and
-duplicate keys are rejected. A key without a value counts as omitted.
+The file is one YAML document. It uses the field names of `KubeSchedulerConfiguration` wherever that has the same field.
+Unknown fields and duplicate keys are rejected. A key without a value counts as omitted.
 
 ```yaml
 {EXAMPLE}```
 
 ## The environment
 
-The name of a variable is `GPUSHARE_SCHEDULER_` and the field's path in upper case, joined by two underscores; list
-items are numbered from 0. Write objects and lists as YAML. A variable with this prefix that names no field is rejected,
+A variable's name is `GPUSHARE_SCHEDULER_` plus the field's path in upper case, with `__` between its parts; list items
+are numbered from 0. Write objects and lists as YAML. A variable with this prefix that names no field is rejected,
 except for those that Kubernetes sets for a Service of this name.
 
 | variable | sets |
@@ -94,12 +94,12 @@ _PLUGINS: Final = """\
 
 `profiles[].plugins` selects plugins and sets the weights of their scores. At each point, `enabled` adds plugins and
 `disabled` removes default ones. With `disabled: [{{name: "*"}}]`, only the plugins in `enabled` run, in that order.
-`multiPoint` applies to every point; the entry of a point wins over it. Filters run in order, and the message comes from
-the first that rejects the node. Weights are integers from 1 to {max_weight}.
+`multiPoint` applies to every point; an entry for a single point overrides it. Filters run in order, and the message
+comes from the first one that rejects the node. Weights are integers from 1 to {max_weight}.
 
 {rows}
 
-You can disable neither {indispensable} at `filter` nor `PrioritySort` and `DefaultBinder`.
+You cannot disable {indispensable} at `filter`, `PrioritySort`, or `DefaultBinder`.
 PreFilter and Reserve belong to a plugin's Filter; PostBind does not exist. `GpuShare` applies `cardFilter`, `cardScore`
 and `cardSet` to the cards of a node. Plugins of other packages are off until a profile enables them.
 

@@ -4,7 +4,6 @@ from typing import Final
 
 from config.settings.deviceplugin import DevicePluginConfiguration, HamiCore, Kubelet, Mps
 from config.settings.isolation import PLACEHOLDERS, IsolationHook, IsolationMechanism, IsolationMount
-from config.settings.scheduler import ClientConnection, Resources
 from tests.support.documents.configuration_document import section
 
 EXAMPLE: Final = """\
@@ -39,7 +38,8 @@ The file is one YAML document, the same for all nodes. Unknown fields and duplic
 
 ## The environment
 
-A variable's name is `GPUSHARE_DEVICE_PLUGIN_` and the path in upper case, joined by two underscores; the value is YAML.
+A variable's name is `GPUSHARE_DEVICE_PLUGIN_` plus the field's path in upper case, with `__` between its parts; the
+value is YAML.
 A variable with this prefix that matches no field is invalid.
 
 | variable | sets |
@@ -60,14 +60,18 @@ Command lines of the legacy device plugin keep working. `--memory-unit` and `--h
 the health check is on by default. The other legacy flags have no effect and cause one warning.
 """
 
+_SAME: Final = """\
+[`resources`](configuration.md#resources) and [`clientConnection`](configuration.md#clientconnection) have the same
+fields as in the scheduler's configuration.
+"""
+
 
 def node_markdown() -> str:
     """Return the whole of docs/configuration-node.md."""
     parts = [
         _INTRODUCTION,
         section("## Fields", DevicePluginConfiguration),
-        section("### `resources`", Resources),
-        section("### `clientConnection`", ClientConnection),
+        _SAME,
         section("### `kubelet`", Kubelet),
         section("### `mps`", Mps),
         section("### `hamiCore`", HamiCore),

@@ -100,14 +100,14 @@ def test_no_remedy_puts_the_charts_defaults_in_the_place_of_what_is_installed() 
     of = facts(wire_node("cpu"), NODE, pods=pods, lease=None, lease_age_s=None, policies={})
     remedies = {finding.check: finding.remedy for finding in diagnosed(of).findings}
     assert remedies["scheduler"].startswith("kubectl -n kube-system get deploy,pods")
-    assert remedies["policies"].startswith("docs/operations.md, Install the same again")
+    assert remedies["policies"].startswith("docs/operations.md, Reinstall the same version")
     assert remedies["versions"] == "docs/operations.md, Upgrade: one image for both"
     assert "apply -k" not in "".join(remedies.values())
 
 
 def test_the_parts_of_documents_that_remedies_name_are_there() -> None:
     operations = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
-    assert "\n## Install the same again\n" in operations
+    assert "\n## Reinstall the same version\n" in operations
     assert "\n## Upgrade\n" in operations
 
 
