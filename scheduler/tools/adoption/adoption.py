@@ -154,7 +154,7 @@ def blockers(reading: ClusterSnapshot, record: PodRecord, largest_mib: int) -> I
 
 def waiting(reading: ClusterSnapshot, largest_mib: int) -> Iterator[AdoptionBlocker]:
     """Blockers of pods without a node that another scheduler will place. largest_mib: of the cards of the cluster."""
-    for pod in sorted(reading.of_others, key=lambda one: str(one.key)):
+    for pod in sorted(reading.of_others.values(), key=lambda one: str(one.key)):
         index = legacy_index(pod.annotations)
         # The extender writes the card first and binds then; where the second fails, the first stays.
         left = "" if index is None else f"; annotated for card {index}, and not bound"

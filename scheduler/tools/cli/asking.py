@@ -34,6 +34,7 @@ from scheduler.kube.port import (
     ApiForbidden,
     Changed,
     Cluster,
+    Deleted,
     Kind,
     ListEnds,
     T,
@@ -226,7 +227,7 @@ class _OutsideTheEngine:
 
     def __init__(self, reader: PodReader, scheduler_names: Collection[str]) -> None:
         self.since: dict[str, str] = {}
-        self.of_others: list[Pod] = []
+        self.of_others: dict[str, Pod] = {}
         self.controllers: dict[str, objects.OwnerReference] = {}
         self._reader, self._scheduler_names = reader, scheduler_names
 
@@ -236,8 +237,11 @@ class _OutsideTheEngine:
         """Wraps `handle`: each pod is noted first."""
 
         def noting(events: Sequence[WatchEvent[objects.PodObject]]) -> None:
-            for wire in _present(events):
-                self._note(wire)
+            for event in events:
+                if isinstance(event, Changed | Deleted):
+                    self.of_others.pop(event.object.metadata.uid, None)
+                if isinstance(event, Changed):
+                    self._note(event.object)
             handle(events)
 
         return noting
@@ -252,7 +256,7 @@ class _OutsideTheEngine:
             with contextlib.suppress(QuantityError):
                 pod = self._reader.read(wire)
                 if not pod.finished and (pod.template.gpu_units or pod.template.gpu_request_error):
-                    self.of_others.append(pod)
+                    self.of_others[wire.metadata.uid] = pod
 
 
 def _requested(meta: objects.ObjectMeta) -> str:

@@ -34,8 +34,8 @@ class ClusterSnapshot:
     """A cluster as read. engine: filled from it. unit_mib: MiB in a memory unit.
 
     terminating_since: by uid of a terminating pod, the time of its deletion request, RFC 3339.
-    unread: names of the kinds of objects that could not be read. of_others: pods without a node that request GPU memory
-    and wait for another scheduler. sees: whether pods of a namespace may be named. most_leaving: on a node with more
+    unread: names of the kinds of objects that could not be read. of_others: by uid, pods without a node that request
+    GPU memory and wait for another scheduler. sees: whether pods of a namespace may be named. most_leaving: on a node with more
     pods, victims are not searched; 0: always searched. controllers: by uid, of pods that have one.
     """
 
@@ -43,7 +43,7 @@ class ClusterSnapshot:
     unit_mib: int
     terminating_since: Mapping[str, str] = field(default_factory=dict[str, str])
     unread: frozenset[str] = frozenset()
-    of_others: Sequence[Pod] = ()
+    of_others: Mapping[str, Pod] = field(default_factory=dict[str, Pod])
     sees: Callable[[str], bool] = _everything
     most_leaving: int = 0
     controllers: Mapping[str, OwnerReference] = field(default_factory=dict[str, OwnerReference])

@@ -80,7 +80,8 @@ def candidates(command: Any, words: Sequence[str]) -> tuple[list[tuple[str, str]
     elif begun.startswith("-"):
         found = list(_options(chosen))
     elif commands_of(chosen):
-        found = [*_commands(chosen), *_options(chosen)]
+        also = [(word, f"Same as {command}.") for word, command in chosen.also.items()] if begun else []
+        found = [*_commands(chosen), *also, *_options(chosen)]
     else:
         found = [word for one in chosen.params if not is_flag(one) for word in _choices(one, before)]
     return [(word, says) for word, says in found if word.startswith(begun)], _NO_FILES

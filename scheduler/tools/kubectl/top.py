@@ -90,7 +90,7 @@ def cards(
             target, names or (), sort_by, partial(card_lines, wide=output == "wide"), output, headers=not no_headers
         )
     found = _counted(target, names or (), sort_by)
-    if not show_document(found, output) and _any(found.cards, "no cards"):
+    if not show_document(found, output) and _any(found.cards, "no cards on any node"):
         show_lines(card_lines(found, wide=output == "wide"), headers=not no_headers)
 
 
@@ -135,6 +135,7 @@ def pods(
 
     chosen = Chosen(
         selected(PROGRAM, selector),
+        selector,
         frozenset(bare_name(PROGRAM, "pod", name) for name in names or ()),
         bare_name(PROGRAM, "node", node),
         sort_by,
@@ -145,13 +146,10 @@ def pods(
         with answering(PROGRAM):
             follow_holding(target, chosen, wide=output == "wide", headers=not no_headers)
     with answering(PROGRAM):
-        found = holding(target, chosen)
-    if missing := sorted(chosen.names - {pod.name for pod in found.pods}):
-        give_up(PROGRAM, f"pod {missing[0]} does not exist here, or holds no GPU memory", Exit.FOUND)
-
+        found, where = holding(target, chosen)
     if output == "name":
-        show(names_of(found.pods))
-    elif not show_document(found, output) and _any(found.pods, "no pods with GPU memory here; try -A"):
+        show(names_of(found))
+    elif not show_document(found, output) and _any(found.pods + found.waiting, f"no pods with GPU memory{where}"):
         lines = pod_lines(found, wide=output == "wide", namespaces=all_namespaces)
         show_lines(lines, headers=not no_headers)
 

@@ -139,8 +139,7 @@ def _outputs() -> Iterator[tuple[str, str]]:
 
 def _held(of: World) -> HoldingPods:
     """With reports: gpu-a enforces by MPS, and gpu-b reports nothing."""
-    read = _read(of).reading
-    found = holding_pods(read.engine, read.unit_mib, lambda record: record.pod.key.namespace == "default")
+    found = holding_pods(_read(of).reading, lambda pod, _node: pod.key.namespace == "default")
     used = {("default", "web"): 29_311, ("default", "train-0"): 61_904, ("default", "notebook"): 212}
     return reported(found, {"gpu-a": "mps", "gpu-c": NONE}, used)
 
