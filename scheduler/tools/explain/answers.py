@@ -113,7 +113,8 @@ class Explanation(Answer, frozen=True):
 
     message: the scheduler's message on the pod, "" when it fits. place: where it is, or would go now, or None. nearest:
     the nodes that lack least, nearest first. preemption: what makes room for it, None for nothing. nominated: None
-    without a nominated node. reserved: the reservation of the pod, or one that blocks it.
+    without a nominated node. reserved: the reservation of the pod, or one that blocks it. node: the only node that was
+    asked about, "" for all.
     """
 
     pod: str
@@ -127,6 +128,7 @@ class Explanation(Answer, frozen=True):
     preemption: Preempting | None = None
     nominated: Nominated | None = None
     reserved: ReservedPlace | None = None
+    node: str = ""
 
 
 class FreeMemory(Answer, frozen=True):

@@ -138,6 +138,7 @@ def judged(
         preemption=preemption,
         nominated=kept,
         reserved=reserved,
+        node=node,
     )
 
 

@@ -35,8 +35,8 @@ class ClusterSnapshot:
 
     terminating_since: by uid of a terminating pod, the time of its deletion request, RFC 3339.
     unread: names of the kinds of objects that could not be read. of_others: by uid, pods without a node that request
-    GPU memory and wait for another scheduler. sees: whether pods of a namespace may be named. most_leaving: on a node with more
-    pods, victims are not searched; 0: always searched. controllers: by uid, of pods that have one.
+    GPU memory and wait for another scheduler. sees: whether pods of a namespace may be named. most_leaving: on a node
+    with more pods, victims are not searched; 0: always searched. controllers: by uid, of pods that have one.
     """
 
     engine: Engine

@@ -18,7 +18,16 @@ from scheduler.tools.cli.manifests import Unanswerable
 from scheduler.tools.cli.node_reports import NodeReports, isolations, node_reports
 from scheduler.tools.cli.session import session
 from scheduler.tools.cli.target import Target
-from scheduler.tools.explain.held import HoldingPod, HoldingPods, by_name, gone, holding_pods, pod_lines, pods_by, reported
+from scheduler.tools.explain.held import (
+    HoldingPod,
+    HoldingPods,
+    by_name,
+    gone,
+    holding_pods,
+    pod_lines,
+    pods_by,
+    reported,
+)
 from scheduler.tools.explain.tones import Line
 
 KINDS_OF_TOP: Final[tuple[Kind[Any], ...]] = (NODES, PODS, CONFIG_MAPS)

@@ -13,7 +13,7 @@ from scheduler.tools.cli.answering import Exit, answering, bare_name, give_up, s
 from scheduler.tools.cli.options import Format
 from scheduler.tools.cli.plain import HELP, KINDS, PlainCommand, PlainGroup
 from scheduler.tools.cli.target import Target, on_cluster
-from scheduler.tools.kubectl.completion import Shell, script
+from scheduler.tools.kubectl.completion import COMPLETE, Shell, complete, script
 from scheduler.tools.kubectl.shared_commands import add_defragment, add_explain, add_what_if
 from scheduler.tools.kubectl.top import PROGRAM, top
 
@@ -225,6 +225,9 @@ def main() -> None:
     from scheduler.process.logs import configure_for_commands  # noqa: PLC0415 - as above
 
     configure_for_commands()
+    if sys.argv[1:2] == [COMPLETE]:
+        ending.run(PROGRAM, lambda: complete(sys.argv[2:]))
+        return
     ending.run(PROGRAM, lambda: cli(prog_name=PROGRAM))
 
 

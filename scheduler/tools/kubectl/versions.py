@@ -7,7 +7,7 @@ from scheduler.kube.port import ApiError
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.process.build_info import build_info
 from scheduler.tools.cli.asking import all_of
-from scheduler.tools.cli.cluster_configuration import ProgramSpec, deployments
+from scheduler.tools.cli.cluster_configuration import SCHEDULER, ProgramSpec, deployments
 from scheduler.tools.cli.manifests import Unreadable
 from scheduler.tools.cli.node_reports import PLUGIN_PODS
 from scheduler.tools.cli.session import connected_to
@@ -72,8 +72,8 @@ def version_lines(found: ProgramVersions) -> Iterator[Line]:
     """A line for each."""
     yield Line(f"Client: {found.client}")
     if found.server:
-        yield Line(f"Scheduler: {', '.join(found.scheduler) or 'not found'}")
-        yield Line(f"Device plugin: {', '.join(found.device_plugin) or 'not found'}")
+        yield Line(f"Scheduler: {', '.join(found.scheduler) or f'no Deployment {SCHEDULER} found'}")
+        yield Line(f"Device plugin: {', '.join(found.device_plugin) or 'no pod of it found'}")
         yield Line(f"Kubernetes: {found.server}")
     for sentence in found.unread:
         yield Line(f"Cannot be read: {sentence}")

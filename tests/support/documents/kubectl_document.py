@@ -1,6 +1,7 @@
 """The part of docs/kubectl.md that is written by `make docs`: every command, and what it prints of a small cluster."""
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from scheduler.tools.adoption.adoption import adoption
 from scheduler.tools.adoption.adoption import lines as adoption_lines
 from scheduler.tools.cli.asking import ClusterView, cluster_view
 from scheduler.tools.cli.cordoning import told
-from scheduler.tools.cli.plain import CONNECTION, arguments_of, commands_of, is_flag
+from scheduler.tools.cli.plain import CONNECTION, also_understood, arguments_of, commands_of, is_flag
 from scheduler.tools.doctor.cluster_checks import diagnosed
 from scheduler.tools.doctor.facts import ClusterFacts
 from scheduler.tools.explain.cordons import cordoned, uncordoned
@@ -66,6 +67,9 @@ def _table(group: Any) -> Iterator[str]:  # noqa: ANN401 - click's, vendored
     yield "|---|---|---|"
     yield from _rows(group, "")
     connection = [_name(one) for one in group.commands["audit"].params if one.rich_help_panel == CONNECTION]
+    yield ""
+    also = re.sub(r"[\w-]+", r"`\g<0>`", also_understood(group))
+    yield f"Also understood: {also}; `create`, `apply` and `run` with `--dry-run` (`what-if`)."
     yield ""
     yield f"All but `demo` and `completion` also have the connection flags: {', '.join(connection)}."
 

@@ -24,7 +24,8 @@ NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 class ListingServer(ThreadingHTTPServer):
     """lists: objects by the path of their collection; of any other there are none. refused: paths that are forbidden.
 
-    deleted: by the path of their collection, objects that a watch reports as deleted. absent: paths that the server does not know. made: by path, what makes its objects anew each time they are listed.
+    deleted: by the path of their collection, objects that a watch reports as deleted.
+    absent: paths that the server does not know. made: by path, what makes its objects anew each time they are listed.
     may_write: whether nodes may be changed. before_write: called with a node before it is changed.
     named: objects that are asked for alone, by their paths. pages: text by its path. requests: method and path of
     each. queries: path and query of each GET. before_page: called with the path of a GET before its answer.
@@ -172,9 +173,11 @@ class _Handler(BaseHTTPRequestHandler):
             for item in items
             if _selected(item, query) and (lists or int(item["metadata"].get("resourceVersion") or 0) > since)
         ]
-        for item in () if lists else self.server.deleted.get(path, ()):
-            if int(item["metadata"]["resourceVersion"]) > since:
-                lines.append({"type": "DELETED", "object": item})
+        lines += [
+            {"type": "DELETED", "object": item}
+            for item in (() if lists else self.server.deleted.get(path, ()))
+            if int(item["metadata"]["resourceVersion"]) > since
+        ]
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Connection", "close")

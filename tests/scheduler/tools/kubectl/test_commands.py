@@ -301,7 +301,7 @@ def test_a_node_that_always_changes_is_given_up(server: ListingServer, tmp_path:
         (["top", "everything"], 2, "no such command everything; commands: nodes, cards, pods, cluster"),
         (["top", "--sort-by", "x"], 2, "sort-by"),
         (["top", "nodes", "none"], 1, "there is no node none with GPU memory"),
-        (["top", "pods", "none"], 1, "pod none does not exist here, or holds no GPU memory"),
+        (["top", "pods", "none"], 1, "pod none does not exist in namespace default, or requests no GPU memory"),
         (["top", "pods", "-l", "=x"], 2, "--selector: '=x' is not a requirement on a label"),
         (["top", "--request-timeout", "soon"], 2, "expected a duration such as 500ms"),
         (["top", "--cluster", "cluster.yaml"], 2, "--cluster-file reads a file"),

@@ -99,7 +99,10 @@ GUESSED: Final = [
     ("get gpu GPU-a-0 -o name", "card/GPU-a-0"),
     ("cordon a --gpu 0 --dry-run=server", "node a: 1 of 2 cards cordoned"),
     ("cordon a --cards=0 --dry-run", "node a: 1 of 2 cards cordoned"),
-    ("uncordon a --all --dry-run", "node a: no card was cordoned"),
+    ("uncordon a --all --dry-run", "node a: 0 of 2 cards uncordoned"),
+    ("what-if 3", "Pod default/what-if would fit now."),
+    ("what-if --gpu-mem 16 --copies 5", "3 of 5 copies"),
+    ("what-if 20 --gpu-count 2", "10 on each of 2 cards"),
     ("create --dry-run=client -f docs/examples/first-pod.yaml", "Pod default/first-pod would fit now"),
     ("apply -f docs/examples/first-pod.yaml --dry-run", "Pod default/first-pod would fit now"),
     ("fits -f docs/examples/first-pod.yaml --copies 2", "2 of 2 copies"),
@@ -111,7 +114,10 @@ UNKNOWN: Final = [
     ("apply -f pod.yaml", "kubectl apply -f FILE creates a pod; what-if -f FILE shows whether it would fit"),
     ("run x --dry-run=none", "kubectl apply -f FILE creates a pod; what-if -f FILE shows whether it would fit"),
     ("cordon a --dry-run=none", "expected --dry-run or --dry-run=client"),
-    ("cordon a --crad 1", "Error: no such option --crad; did you mean --card?\nUsage: kubectl gpushare cordon NODE [flags]"),
+    (
+        "cordon a --crad 1",
+        "Error: no such option --crad; did you mean --card?\nUsage: kubectl gpushare cordon NODE [flags]",
+    ),
     ("version --short", "Error: no such option --short\nUsage: kubectl gpushare version [flags]\n"),
     ("cordon a --card 1 --all", "expected --card or --all, found both"),
     ("top --sort-by cpu", "'requested'"),
@@ -219,11 +225,13 @@ def test_a_version_names_those_of_the_cluster(server: ListingServer, tmp_path: P
     assert client.startswith("Client: ")
     assert others == [
         "Scheduler: registry.example/gpushare-scheduler:0.1.0",
-        "Device plugin: not found",
+        "Device plugin: no pod of it found",
         "Kubernetes: v1.36.3",
     ]
     assert run(server, tmp_path, "version", "--client").stdout.splitlines() == [client]
     assert CliRunner().invoke(cli, ["--version"]).stdout == client.replace("Client:", "kubectl-gpushare") + "\n"
+    server.lists[DEPLOYMENTS] = []
+    assert "Scheduler: no Deployment gpushare-scheduler found\n" in run(server, tmp_path, "version").stdout
     server.refused.add(DEPLOYMENTS)
     assert "Cannot be read: scheduler: deployments is forbidden" in run(server, tmp_path, "version").stdout
 

@@ -126,7 +126,12 @@ def test_a_limit_that_is_only_counted_is_advisory(server: ListingServer, tmp_pat
 
 def test_of_all_namespaces_their_column_is_shown(server: ListingServer, tmp_path: Path) -> None:
     shown = [row[:3] for row in map(str.split, run(server, tmp_path, "-A").stdout.splitlines())]
-    assert shown == [["NAMESPACE", "NAME", "NODE"], ["default", "web", "a"], ["ml", "train", "b"], ["default", "waits", "-"]]
+    assert shown == [
+        ["NAMESPACE", "NAME", "NODE"],
+        ["default", "web", "a"],
+        ["ml", "train", "b"],
+        ["default", "waits", "-"],
+    ]
     (train,) = run(server, tmp_path, "-n", "ml", "--no-headers").stdout.splitlines()
     assert train.split() == ["train", "b", "1", "(8)", "8", "GiB", "unknown", "-", "running"]
 
