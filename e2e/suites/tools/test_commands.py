@@ -251,7 +251,7 @@ async def test_watch_prints_a_pod_when_it_is_bound(held: GpuSite, cluster: provi
         async with asyncio.timeout(60):
             table = [(await process.stdout.readline()).split()[0] for _ in range(3)]
             await held.pod("more", 5)
-            row = [b""]
+            row = list[bytes]()
             while row[1:2] != [b"a"]:
                 row = (await process.stdout.readline()).split()
         assert (table, row[:2]) == ([b"NAME", b"train", b"web"], [b"more", b"a"])

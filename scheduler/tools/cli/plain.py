@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from scheduler.process.output import warn
 from scheduler.process.terminal import one_line
 
 FLAGS: Final = "Flags"
@@ -60,10 +61,9 @@ class PlainError(typer.BadParameter):
         """The problem."""
         return self.message
 
-    def show(self, file: Any = None) -> None:  # noqa: ANN401 - click's, vendored
+    def show(self, file: Any = None) -> None:  # noqa: ANN401, ARG002 - click's, vendored
         """Print both lines on standard error."""
-        usage = f"\n{self.ctx.get_usage()}" if self.ctx is not None else ""
-        typer.echo(f"Error: {self.message}{usage}", file=file, err=True)
+        warn([f"Error: {self.message}", *([self.ctx.get_usage()] if self.ctx is not None else [])])
 
 
 @contextmanager

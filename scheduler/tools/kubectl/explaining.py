@@ -20,7 +20,7 @@ R = TypeVar("R")
 _PIPED_WIDTH: Final = 120
 
 
-class Asked(NamedTuple):
+class WhatIfRequest(NamedTuple):
     """A pod of a `what-if` query. units, cards: its request, if there is no file."""
 
     file: Path | None
@@ -46,7 +46,7 @@ def explain(
         _print(answer, output)
 
 
-def what_if(target: Target, files: Sequence[Path], asked: Asked, *, output: str | None) -> bool:
+def what_if(target: Target, files: Sequence[Path], asked: WhatIfRequest, *, output: str | None) -> bool:
     """Print the answer. Returns whether a copy fits. files: as `explain`. Raises Unanswerable."""
     read = None if asked.file is None else within(manifest(asked.file), target.namespace)
 

@@ -72,13 +72,13 @@ def add_what_if(cli: typer.Typer, program: str) -> None:
         output: Format = None,
     ) -> None:
         """Show how many copies of a pod would fit now, and where (read-only)."""
-        from scheduler.tools.kubectl.explaining import Asked  # noqa: PLC0415 - as above
+        from scheduler.tools.kubectl.explaining import WhatIfRequest  # noqa: PLC0415 - as above
         from scheduler.tools.kubectl.explaining import what_if as answer  # noqa: PLC0415 - as above
 
         sources = [one for one in (file, units, gpu_mem) if one is not None]
         if len(sources) != 1:
             give_up(program, f"expected either -f FILE or an amount, as in `{program} what-if 20`")
-        asked = Asked(file, units or gpu_mem or 0, gpu_count, replicas)
+        asked = WhatIfRequest(file, units or gpu_mem or 0, gpu_count, replicas)
         with answering(program):
             fits = answer(target, cluster_file or (), asked, output=output)
         raise typer.Exit(Exit.FINE if fits else Exit.FOUND)

@@ -225,7 +225,7 @@ def test_a_version_names_those_of_the_cluster(server: ListingServer, tmp_path: P
     assert client.startswith("Client: ")
     assert others == [
         "Scheduler: registry.example/gpushare-scheduler:0.1.0",
-        "Device plugin: no pod of it found",
+        "Device plugin: no pod with label app.kubernetes.io/name=gpushare-scheduler-device-plugin found",
         "Kubernetes: v1.36.3",
     ]
     assert run(server, tmp_path, "version", "--client").stdout.splitlines() == [client]
