@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from config.protocol import names
 from config.settings.plainyaml import DocumentError, parse
 from scheduler.kube import objects
 from scheduler.pods.gpu_request import ResourceNames
@@ -64,14 +63,14 @@ def manifest(path: Path) -> Manifest:
     return Manifest(pod, named.priority_class, template=document.get("kind") != "Pod")
 
 
-def requesting(resources: ResourceNames, units: int, cards: int) -> Manifest:
-    """A pod of one container that requests this GPU memory, on so many cards."""
+def requesting(resources: ResourceNames, scheduler: str, units: int, cards: int) -> Manifest:
+    """A pod of one container that requests this GPU memory, on so many cards. scheduler: its schedulerName."""
     annotations = {resources.gpu_count: str(cards)} if cards > 1 else {}
     limits = {resources.gpu_mem: str(units)}
     document = {
         "metadata": {"name": "what-if", "uid": "what-if", "annotations": annotations},
         "spec": {
-            "schedulerName": names.SCHEDULER_NAME,
+            "schedulerName": scheduler,
             "containers": [{"name": "main", "resources": {"limits": limits}}],
         },
     }

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -14,6 +15,7 @@ from scheduler.tools.cli.manifests import manifest, requesting, within
 from scheduler.tools.cli.session import asked
 from scheduler.tools.cli.target import Target
 from scheduler.tools.explain.answers import Explanation, WhatIfAnswer
+from scheduler.tools.explain.pod_summary import own_name
 from scheduler.tools.explain.text import explanation_text, what_if_text
 
 R = TypeVar("R")
@@ -51,7 +53,8 @@ def what_if(target: Target, files: Sequence[Path], asked: WhatIfRequest, *, outp
     read = None if asked.file is None else within(manifest(asked.file), target.namespace)
 
     async def ask(of: ClusterView) -> WhatIfAnswer:
-        given = read or within(requesting(of.reader.resources, asked.units, asked.cards), target.namespace)
+        made = partial(requesting, of.reader.resources, own_name(of.reading.engine))
+        given = read or within(made(asked.units, asked.cards), target.namespace)
         pod, words = await of.prioritized(given)
         return of.what_if(pod, asked.replicas, words)
 

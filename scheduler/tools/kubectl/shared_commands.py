@@ -66,7 +66,7 @@ def add_what_if(cli: typer.Typer, program: str) -> None:
         *,
         file: _File = None,
         gpu_mem: Annotated[int | None, typer.Option(min=1, metavar="N", help="Same as UNITS.")] = None,
-        gpu_count: Annotated[int, typer.Option(min=1, metavar="N", help="Cards of such a pod.")] = 1,
+        gpu_count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Cards of such a pod.")] = None,
         replicas: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Copies of the pod.")] = 1,
         cluster_file: ClusterFiles = None,
         output: Format = None,
@@ -76,9 +76,9 @@ def add_what_if(cli: typer.Typer, program: str) -> None:
         from scheduler.tools.kubectl.explaining import what_if as answer  # noqa: PLC0415 - as above
 
         sources = [one for one in (file, units, gpu_mem) if one is not None]
-        if len(sources) != 1:
+        if len(sources) != 1 or (file is not None and gpu_count is not None):
             give_up(program, f"expected either -f FILE or an amount, as in `{program} what-if 20`")
-        asked = WhatIfRequest(file, units or gpu_mem or 0, gpu_count, replicas)
+        asked = WhatIfRequest(file, units or gpu_mem or 0, gpu_count or 1, replicas)
         with answering(program):
             fits = answer(target, cluster_file or (), asked, output=output)
         raise typer.Exit(Exit.FINE if fits else Exit.FOUND)

@@ -205,6 +205,19 @@ def test_a_configuration_that_may_not_be_read_is_the_default_and_that_is_said(
     assert (ran.stdout, "so its defaults are used; --config names a file" in line) == ("pod/p\n", True)
 
 
+def test_without_any_rights_only_the_error_is_shown(server: ListingServer, tmp_path: Path) -> None:
+    server.refused |= {DEPLOYMENTS, NODES, PODS}
+    ran = run(server, tmp_path, "get", "pods")
+    (line,) = ran.stderr.splitlines()
+    assert (ran.exit_code, "nodes cannot be read" in line) == (3, True), ran.stderr
+
+
+def test_what_if_ends_with_1_if_no_copy_fits(server: ListingServer, tmp_path: Path) -> None:
+    ran = run(server, tmp_path, "what-if", "17")
+    assert (ran.exit_code, ran.stdout.splitlines()[0]) == (1, "Pod default/what-if would not fit now.")
+    assert run(server, tmp_path, "what-if", "16", "--replicas", "9").exit_code == 0
+
+
 def test_a_mistake_in_the_clusters_configuration_names_the_config_map(server: ListingServer, tmp_path: Path) -> None:
     server.lists[DEPLOYMENTS] = [deployment()]
     configure(server, memroyUnit="1GiB")
