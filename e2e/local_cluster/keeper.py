@@ -42,7 +42,7 @@ READY: Final = "READY"
 CONTEXT: Final = "gpushare-local"
 # A program that ends at each start costs a start in this time, no more.
 _LOOK_EVERY_S: Final = 3.0
-_OF_THE_PROJECT: Final = ("kubectl-*", "gpushare-*")
+_OF_THE_PROJECT: Final = ("kubectl-*", "kubectl_*", "gpushare-*")
 CARDS_MIB: Final[Mapping[str, tuple[int, ...]]] = {"n1": (16_384, 16_384), "n2": (81_920,)}
 _STEPS: Final = 4  # and one for each node
 _READY_WITHIN_S: Final = 60.0

@@ -154,7 +154,7 @@ def blockers(reading: ClusterSnapshot, record: PodRecord, largest_mib: int) -> I
 
 def waiting(reading: ClusterSnapshot, largest_mib: int) -> Iterator[AdoptionBlocker]:
     """Yield the blockers among pods that wait for another scheduler. largest_mib: memory of the largest card."""
-    for pod in sorted(reading.of_others, key=lambda one: str(one.key)):
+    for pod in sorted(reading.of_others.values(), key=lambda one: str(one.key)):
         index = legacy_index(pod.annotations)
         # The extender first writes the card and then binds the pod. If binding fails, the annotation stays.
         left = "" if index is None else f"; annotated for card {index}, and not bound"

@@ -34,6 +34,7 @@ from scheduler.kube.port import (
     ApiForbidden,
     Changed,
     Cluster,
+    Deleted,
     Kind,
     ListEnds,
     T,
@@ -234,7 +235,7 @@ class _OutsideTheEngine:
 
     def __init__(self, reader: PodReader, scheduler_names: Collection[str]) -> None:
         self.since: dict[str, str] = {}
-        self.of_others: list[Pod] = []
+        self.of_others: dict[str, Pod] = {}
         self.controllers: dict[str, objects.OwnerReference] = {}
         self._reader, self._scheduler_names = reader, scheduler_names
 
@@ -244,8 +245,11 @@ class _OutsideTheEngine:
         """Wrap `handle` so that this object records each pod before `handle` gets it."""
 
         def noting(events: Sequence[WatchEvent[objects.PodObject]]) -> None:
-            for wire in _present(events):
-                self._note(wire)
+            for event in events:
+                if isinstance(event, Changed | Deleted):
+                    self.of_others.pop(event.object.metadata.uid, None)
+                if isinstance(event, Changed):
+                    self._note(event.object)
             handle(events)
 
         return noting
@@ -260,7 +264,7 @@ class _OutsideTheEngine:
             with contextlib.suppress(QuantityError):
                 pod = self._reader.read(wire)
                 if not pod.finished and (pod.template.gpu_units or pod.template.gpu_request_error):
-                    self.of_others.append(pod)
+                    self.of_others[wire.metadata.uid] = pod
 
 
 def _requested(meta: objects.ObjectMeta) -> str:
@@ -291,6 +295,18 @@ async def read_all(cluster: Cluster, kind: Kind[T], handle: Callable[[Sequence[W
             handle(batch)
             if any(isinstance(event, ListEnds) for event in batch):
                 return
+
+
+async def may_read(cluster: Cluster, kind: Kind[Any]) -> bool:
+    """Whether a list of this kind begins."""
+    batches = cast("AsyncGenerator[list[WatchEvent[Any]], None]", cluster.watch(kind, None))
+    try:
+        async with contextlib.aclosing(batches):
+            async for _ in batches:
+                return True
+    except ApiError:
+        return False
+    return True
 
 
 async def _asked(answer: Any) -> Any:  # noqa: ANN401 - whatever is asked of the cluster

@@ -8,7 +8,6 @@ import msgspec
 
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError, ApiForbidden, ApiNotFound, Cluster, Kind
-from scheduler.process.output import warn
 from scheduler.tools.cli.asking import all_of
 from scheduler.tools.cli.manifests import Unreadable
 
@@ -94,7 +93,7 @@ async def deployments(cluster: Cluster) -> Sequence[Deployment]:
 async def written(cluster: Cluster) -> Written | None:
     """Return the configuration; None if there is none or reading it is denied, which is reported on standard error.
 
-    Does not find a scheduler whose Deployment has another name. Raises Unreadable.
+    A scheduler whose Deployment has another name is not found.
     """
     try:
         for one in await deployments(cluster):
@@ -102,9 +101,9 @@ async def written(cluster: Cluster) -> Written | None:
             found = None if source is None else await text_of(cluster, one.metadata.namespace, source)
             if found is not None:
                 return found
-    except ApiForbidden:
-        warn([f"the scheduler's configuration may not be read, so its defaults are used; name a file with {_FLAG}"])
     except ApiError as error:
+        if isinstance(error, ApiForbidden):
+            raise
         raise Unreadable(error.message) from error
     return None
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from config.settings.plainyaml import DocumentError, parse
 from scheduler.kube import objects
+from scheduler.pods.gpu_request import ResourceNames
 
 _LARGEST_FILE: Final = 1 << 20
 
@@ -60,6 +61,20 @@ def manifest(path: Path) -> Manifest:
     except msgspec.ValidationError as error:
         raise Unanswerable(f"{path} is not a pod: {error}") from error
     return Manifest(pod, named.priority_class, template=document.get("kind") != "Pod")
+
+
+def requesting(resources: ResourceNames, scheduler: str, units: int, cards: int) -> Manifest:
+    """A pod of one container that requests this GPU memory, on so many cards. scheduler: its schedulerName."""
+    annotations = {resources.gpu_count: str(cards)} if cards > 1 else {}
+    limits = {resources.gpu_mem: str(units)}
+    document = {
+        "metadata": {"name": "what-if", "uid": "what-if", "annotations": annotations},
+        "spec": {
+            "schedulerName": scheduler,
+            "containers": [{"name": "main", "resources": {"limits": limits}}],
+        },
+    }
+    return Manifest(msgspec.json.decode(msgspec.json.encode(document), type=objects.PodObject), "")
 
 
 def within(read: Manifest, namespace: str) -> Manifest:

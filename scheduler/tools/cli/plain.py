@@ -5,12 +5,14 @@ The docstring of a command says in one line what it does; its `epilog` has examp
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from scheduler.process.output import warn
 from scheduler.process.terminal import one_line
 
 FLAGS: Final = "Flags"
@@ -26,13 +28,24 @@ HELP: Final[Mapping[str, object]] = {"help_option_names": ["-h", "--help"]}
 # typer vendors click and exports little of it.
 UsageError: Final[Any] = typer.BadParameter.__bases__[0]
 _MOST_NEAR: Final = 3
+_SHORTEST_PREFIX: Final = 3
+_SIMILAR: Final = 0.7
 _GAP: Final = 2
 
 
-# kubectl's other spelling of a flag.
-_SPELLINGS: Final = {"--dry-run=client": "--dry-run"}
-# typer's messages about a value, with a plain version of each.
+# Other spellings of flags, for a command that has the flag but not the spelling.
+_SPELLINGS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("--gpu", "--gpus", "--cards"), "--card"),
+    **dict.fromkeys(("--dry-run=client", "--dry-run=server"), "--dry-run"),
+    "--copies": "--replicas",
+}
+# Other spellings of values, by flag.
+_VALUES: Final[Mapping[str, Mapping[str, str]]] = {
+    "--sort-by": {"memory": "requested", "mem": "requested", ".metadata.name": "name"}
+}
+# typer's messages, and the same in plain words.
 _PLAINLY: Final = (
+    (re.compile(r"^Option '--dry-run' does not take a value.*"), "expected --dry-run or --dry-run=client"),
     (re.compile(r"^Value error, "), ""),
     (re.compile(r"^Input should be a valid integer.*"), "expected a whole number"),
     (re.compile(r"^Input should be a valid number.*"), "expected a number"),
@@ -41,17 +54,75 @@ _PLAINLY: Final = (
 )
 
 
+class PlainError(typer.BadParameter):
+    """A usage error: a line with the problem, then one with the usage."""
+
+    def format_message(self) -> str:
+        """The problem."""
+        return self.message
+
+    def show(self, file: Any = None) -> None:  # noqa: ANN401, ARG002 - click's, vendored
+        """Print both lines on standard error."""
+        warn([f"Error: {self.message}", *([self.ctx.get_usage()] if self.ctx is not None else [])])
+
+
+@contextmanager
+def _in_plain_words(ctx: Any) -> Iterator[None]:  # noqa: ANN401 - as above
+    """Raises PlainError for a usage error; one that has its own way to be shown is left alone."""
+    try:
+        yield
+    except UsageError as error:
+        if type(error).show is not UsageError.show:
+            raise
+        for pattern, text in _PLAINLY:
+            error.message = pattern.sub(text, error.message)
+        message = error.format_message()
+        if hasattr(error, "possibilities"):
+            message = f"no such option {one_line(error.option_name)}{_similar(error.option_name, ctx.command)}"
+        raise PlainError(message, error.ctx or ctx) from error
+
+
+def _similar(option: str, command: Any) -> str:  # noqa: ANN401 - as above
+    """`; did you mean --card?`; "" if no option of the command is similar."""
+    names = {name.lstrip("-"): name for one in command.params for name in one.opts if name.startswith("--")}
+    typed = option.lstrip("-")
+    begun = [name for name in names if len(typed) >= _SHORTEST_PREFIX and name.startswith(typed)]
+    near = begun or difflib.get_close_matches(typed, names, _MOST_NEAR, _SIMILAR)
+    return f"; did you mean {' or '.join(names[name] for name in near[:_MOST_NEAR])}?" if near else ""
+
+
+def _spelled(args: Sequence[str], command: Any) -> list[str]:  # noqa: ANN401 - as above
+    """The arguments with the command's own spellings of flags and values."""
+    flags = {name: one for one in command.params for name in one.opts if is_flag(one)}
+    found = list[str]()
+    for number, word in enumerate(args):
+        if word == "--":
+            return [*found, *args[number:]]
+        whole = _SPELLINGS.get(word, word)
+        flag, equals, value = (whole if whole in flags else word).partition("=")
+        flag = flag if flag in flags or _SPELLINGS.get(flag) not in flags else _SPELLINGS[flag]
+        if equals and flag in flags and flags[flag].is_flag and value == "true":
+            equals, value = "", ""
+        if equals:
+            value = _VALUES.get(flag, {}).get(value, value)
+        elif found:
+            flag = _VALUES.get(found[-1], {}).get(flag, flag)
+        found.append(f"{flag}{equals}{value}")
+    return found
+
+
 class PlainCommand(TyperCommand):
     """Command with plain help and error messages."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's, vendored
-        """Parse the arguments. Raises a usage error in plain words."""
-        try:
-            return super().parse_args(ctx, [_SPELLINGS.get(word, word) for word in args])
-        except typer.BadParameter as error:
-            for pattern, text in _PLAINLY:
-                error.message = pattern.sub(text, error.message)
-            raise
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - as above
+        """Parse the arguments. Raises PlainError."""
+        with _in_plain_words(ctx):
+            return super().parse_args(ctx, _spelled(args, self))
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
+        """Run the command. Raises PlainError for a value that is found invalid there."""
+        with _in_plain_words(ctx):
+            return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's, vendored
         """Write the help text."""
@@ -65,24 +136,25 @@ class PlainCommand(TyperCommand):
 class PlainGroup(TyperGroup):
     """Group of commands.
 
-    aliases: one word, or two with a blank, mapped to the words that they stand for. default: command to run if a group
-    is called without one. meant: unknown words, mapped to the commands that the user may have meant. first: commands at
-    the top of the list.
+    aliases: one word, or two with a blank, to the words that they stand for; a second word `--dry-run` is that flag
+    anywhere, and is dropped. default: command of a group that is called without one. meant: by a word that is not a
+    command, advice. first: commands that lead the list.
     """
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
     default: ClassVar[str] = ""
-    meant: ClassVar[Mapping[str, Sequence[str]]] = {}
+    meant: ClassVar[Mapping[str, str]] = {}
     first: ClassVar[Sequence[str]] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's, vendored
-        """Parse the corrected arguments."""
-        return super().parse_args(ctx, self.as_meant(args))
+        """Parse the corrected arguments. Raises PlainError."""
+        with _in_plain_words(ctx):
+            return super().parse_args(ctx, self.as_meant(args))
 
     def as_meant(self, args: Sequence[str]) -> list[str]:
         """Return the arguments with the command first and without aliases."""
         if args[:1] == ["help"]:
-            return [*args[1:], "--help"]
+            args = [*args[1:], "--help"]
         front = _leading(args, {name for one in self.commands.values() for name in _taking_a_value(one)})
         own = {name for one in self.params for name in one.opts} | {"-h", "--help"}
         if front == len(args) and self.default and not own.intersection(args):
@@ -98,6 +170,8 @@ class PlainGroup(TyperGroup):
         """Return (the words of the command, the words that follow)."""
         first, second = args[0] if args else "", args[1] if len(args) > 1 else ""
         kind, slash, name = second.partition("/")
+        if (words := self.aliases.get(f"{first} --dry-run")) is not None and (dry := _dry_run(args)):
+            return list(words), [word for word in args[1:] if word != dry]
         if slash and (words := self.aliases.get(f"{first} {kind}")) is not None:
             return list(words), [name, *args[2:]]
         if (words := self.aliases.get(f"{first} {second}")) is not None:
@@ -111,9 +185,15 @@ class PlainGroup(TyperGroup):
         """Find the command. Raises a usage error that suggests similar commands."""
         if args[0] in self.commands or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
-        near = self.meant.get(args[0]) or difflib.get_close_matches(args[0], self.commands, _MOST_NEAR)
+        near = difflib.get_close_matches(args[0], [*self.commands, *self.also], _MOST_NEAR)
         advice = f"did you mean {' or '.join(near)}?" if near else f"commands: {', '.join(self.list_commands(ctx))}"
-        raise UsageError(f"no such command {one_line(args[0])}; {advice}", ctx)
+        raise PlainError(f"no such command {one_line(args[0])}; {self.meant.get(args[0], advice)}", ctx)
+
+    @property
+    def also(self) -> dict[str, str]:
+        """Words that are understood as a command, to its name."""
+        found = ((word, words) for word, words in self.aliases.items() if " " not in word)
+        return {word: " ".join(words) for word, words in found if word not in self.commands}
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - as above
         """Return the names of commands: those in `first`, then the others in the order in which they were added."""
@@ -128,12 +208,22 @@ class PlainGroup(TyperGroup):
         formatter.write(f"Usage: {_usage(self, ctx)}\n")
 
 
+def _dry_run(args: Iterable[str]) -> str:
+    """The flag as typed; "" if it is absent, or `none`."""
+    return next((word for word in args if word.partition("=")[0] == "--dry-run" and word != "--dry-run=none"), "")
+
+
 def _leading(args: Sequence[str], valued: Iterable[str]) -> int:
     """Return the number of leading arguments that are flags or their values."""
-    number, valued = 0, frozenset(valued)
+    number, valued = 0, _with_spellings(valued)
     while number < len(args) and args[number].startswith("-") and args[number] != "--":
         number += 2 if args[number] in valued else 1
     return min(number, len(args))
+
+
+def _with_spellings(flags: Iterable[str]) -> Collection[str]:
+    known = frozenset(flags)
+    return known.union(word for word, flag in _SPELLINGS.items() if flag in known)
 
 
 def _taking_a_value(command: Any) -> Iterator[str]:  # noqa: ANN401 - as above
@@ -174,6 +264,8 @@ def _help(command: Any, ctx: Any) -> Iterator[str]:  # noqa: ANN401 - as above
     commands = commands_of(command)
     if commands:
         yield from ("", "Commands:", *_rows([(name, one.help or "") for name, one in commands]))
+        if command.also:
+            yield from ("", f"Also understood: {also_understood(command)}.")
     yield from ("", "Usage:", f"  {_usage(command, ctx)}")
     for panel in (FLAGS, CONNECTION):
         rows = [_flag(one) for one in command.params if is_flag(one) and _panel(one) == panel and not one.hidden]
@@ -192,6 +284,14 @@ def commands_of(command: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - as abo
     """Return (name, command) for each command of a group, in order; nothing for a command."""
     group = getattr(command, "commands", {})
     return [(name, group[name]) for name in command.list_commands(None)] if group else []
+
+
+def also_understood(group: Any) -> str:  # noqa: ANN401 - as above
+    """`get, list (top); why (explain)`."""
+    words: dict[str, list[str]] = {}
+    for word, command in group.also.items():
+        words.setdefault(command, []).append(word)
+    return "; ".join(f"{', '.join(found)} ({command})" for command, found in words.items())
 
 
 def _panel(parameter: Any) -> str:  # noqa: ANN401 - as above

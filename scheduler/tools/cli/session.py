@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from config.protocol import names
+from config.protocol.inventory import Card, InventoryError, decode
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.kube.port import KINDS, NODES, ApiError, Kind
+from scheduler.kube.port import KINDS, NODES, ApiError, ApiForbidden, Kind
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.client_config.overrides import NO_OVERRIDES, Overrides
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.process.output import warn
 from scheduler.tools.cli.answering import configured
-from scheduler.tools.cli.asking import ClusterView, all_of, cluster_view, tell_unread
+from scheduler.tools.cli.asking import ClusterView, all_of, cluster_view, may_read, tell_unread
 from scheduler.tools.cli.cluster_configuration import written
 from scheduler.tools.cli.manifests import Unreadable
 from scheduler.tools.cli.target import Target
@@ -42,7 +43,8 @@ class Patience:
 LISTS: Final = Patience()
 # While a command waits for successors, nothing may happen for minutes.
 WATCHES: Final = Patience(gives_up_s=WatchOptions().stall_s)
-# A line on standard error would interrupt the command line that the user is typing.
+_DEFAULTS: Final = "the scheduler's configuration may not be read, so its defaults are used; name a file with --config"
+# A line on standard error would interrupt the command line being typed.
 SILENT: Final = Patience(says_so_s=None)
 
 
@@ -77,7 +79,13 @@ def _opened(
 
 
 async def _of_cluster(cluster: KubeCluster, target: Target) -> SchedulerConfiguration:
-    found = await written(cluster)
+    try:
+        found = await written(cluster)
+    except ApiForbidden:
+        found = None
+        # Without the right to read nodes, the command ends with that: the configuration no longer matters.
+        if await may_read(cluster, NODES):
+            warn([_DEFAULTS])
     return configured(target.program, None if found is None else found.place, target.flags, found and found.text)
 
 
@@ -137,11 +145,18 @@ def asked(target: Target, question: Callable[[ClusterView], Awaitable[R]], kinds
     return asyncio.run(ask())
 
 
-async def nodes_with_cards(target: Target) -> list[str]:
+async def nodes_with_cards(target: Target) -> dict[str, tuple[Card, ...]]:
     """Return the nodes that announce cards, by name. Raises Unreadable."""
     async with connected_to(target, SILENT) as cluster:
         try:
             found = [node.metadata for node in await all_of(cluster, NODES)]
         except ApiError as error:
             raise Unreadable(error.message) from error
-    return sorted(node.name for node in found if names.INVENTORY in (node.annotations or {}))
+    announced = {node.name: text for node in found if (text := (node.annotations or {}).get(names.INVENTORY))}
+    return {name: _announced(announced[name]) for name in sorted(announced)}
+
+
+def _announced(text: str) -> tuple[Card, ...]:
+    with contextlib.suppress(InventoryError):
+        return tuple(decode(text).cards)
+    return ()

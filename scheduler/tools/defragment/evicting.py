@@ -37,7 +37,7 @@ from scheduler.tools.cli.manifests import Manifest, Unanswerable, Unreadable
 from scheduler.tools.defragment.keeping_free import KeptFree, Successors
 from scheduler.tools.defragment.movable import Moved, kept_free
 from scheduler.tools.defragment.planning import MovePlan, bound_already, plan_for, plan_for_usual
-from scheduler.tools.defragment.text import verdict, where_of
+from scheduler.tools.defragment.text import units_text, verdict, where_of
 from scheduler.tools.explain.pod_summary import cards_of
 
 _NO_PRIORITY: Final = 0
@@ -269,7 +269,7 @@ def _in_vain(before: MovePlan, after: MovePlan) -> str:
     """Return why the last move failed; "" if it succeeded."""
     was, now = before.answer.fragmentation, after.answer.fragmentation
     if was is not None and now is not None:
-        return "" if now.before < was.before else f"{_progress(after)} Before the move: {was.before:.1f}."
+        return "" if now.before < was.before else f"{_progress(after)} {units_text(was.before)} were before."
     if after.answer.place is None or len(after.moves) >= len(before.moves):
         return f"{verdict(after.answer)} Another pod has taken the space, or a pod was not placed as planned."
     return ""
@@ -280,4 +280,4 @@ def _progress(plan: MovePlan) -> str:
     now = plan.answer.fragmentation
     if now is None:
         return verdict(plan.answer)
-    return f"{now.before:.1f} of {now.free:.1f} free units cannot be used by typical pods."
+    return f"{units_text(now.before)} of {units_text(now.free)} free units cannot be used by typical pods."

@@ -68,6 +68,11 @@ def lines(answer: Defragmentation) -> Iterator[Line]:
             yield Line(text, Tone.PLAIN if number else Tone.HEAD)
 
 
+def units_text(units: float) -> str:
+    """`4`, `1.5`: a digit after the point only if it is not 0."""
+    return f"{units:.1f}".removesuffix(".0")
+
+
 def verdict(answer: Defragmentation) -> str:
     """Return a sentence about the effect of the moves."""
     count = _moves(len(answer.moves))
@@ -75,9 +80,11 @@ def verdict(answer: Defragmentation) -> str:
         of = answer.fragmentation
         if not answer.moves:
             none = "No move lowers the fragmentation"
-            return f"{none}: {of.before:.1f} of {of.free:.1f} free units cannot be used by typical pods."
+            return (
+                f"{none}: {units_text(of.before)} of {units_text(of.free)} free units cannot be used by typical pods."
+            )
         verb = "reduces" if len(answer.moves) == 1 else "reduce"
-        change = f"from {of.before:.1f} to {of.after:.1f} of {of.free:.1f} free units"
+        change = f"from {units_text(of.before)} to {units_text(of.after)} of {units_text(of.free)} free units"
         return f"{count} {verb} the memory that typical pods cannot use {change}."
     if answer.place is None:
         return f"Pod {answer.pod} does not fit, and no plan of at most {_moves(answer.most_moves)} was found."

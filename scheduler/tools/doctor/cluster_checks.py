@@ -9,7 +9,7 @@ from typing import Final
 from config.protocol import inventory, names
 from scheduler.kube import objects, versions
 from scheduler.tools.doctor.facts import PLUGIN_LABEL, SCHEDULER_LABEL, ClusterFacts
-from scheduler.tools.doctor.node_checks import START, cards, inventories, pods, states, without_units
+from scheduler.tools.doctor.node_checks import START, cards, inventories, pods, states, with_memory, without_units
 from scheduler.tools.explain.findings import ClusterFinding, Findings, Severity, count, of_nodes
 
 OK, WARNING, FAILED, UNKNOWN = Severity.OK, Severity.WARNING, Severity.FAILED, Severity.UNKNOWN
@@ -26,7 +26,10 @@ def diagnosed(facts: ClusterFacts) -> Findings:
         )
         for what, why in facts.unread.items()
     ]
-    return Findings(looked_at=f"Nodes: {len(facts.nodes)}, pods: {len(facts.pods)}", findings=tuple(found))
+    requesting = with_memory(facts)
+    waiting = sum(not pod.spec.node_name for pod in requesting)
+    counted = f"pods with GPU memory: {len(requesting) - waiting}, waiting: {waiting}"
+    return Findings(looked_at=f"Nodes: {len(facts.nodes)}, {counted}", findings=tuple(found))
 
 
 def _scheduler(facts: ClusterFacts) -> Iterator[ClusterFinding]:

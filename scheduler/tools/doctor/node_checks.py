@@ -166,9 +166,14 @@ _DECIDED: Final = "PodScheduled"
 _DECIDED_WITHIN_S: Final = 300
 
 
+def with_memory(facts: ClusterFacts) -> list[objects.PodObject]:
+    """Pods that request GPU memory and have not ended."""
+    return [pod for pod in facts.pods if pod.status.phase not in FINISHED and _asks(pod, facts.resources.gpu_mem)]
+
+
 def pods(facts: ClusterFacts) -> Iterator[ClusterFinding]:
     """Report pods that bypass the scheduler, and pods that wait although the scheduler makes no decision about them."""
-    asking = [pod for pod in facts.pods if pod.status.phase not in FINISHED and _asks(pod, facts.resources.gpu_mem)]
+    asking = with_memory(facts)
     found = [*_strangers(facts, asking), *_for_others(facts, asking), *_undecided(facts, asking)]
     yield from found
     if not found:

@@ -115,9 +115,10 @@ class ReservedPlace(Answer, frozen=True):
 class Explanation(Answer, frozen=True):
     """Explanation of a pod. state: one word, see `scheduler.tools.explain.pod_summary`. words: facts and advice.
 
-    message: the scheduler's message on the pod, "" if it fits. place: where it is, or would go now, or None. nearest:
-    the nodes that lack least, nearest first. preemption: what makes room for the pod, None if nothing does. nominated:
-    None if there is no nominated node. reserved: the reservation of the pod, or one that blocks it.
+    message: the scheduler's message on the pod, "" when it fits. place: where it is, or would go now, or None. nearest:
+    the nodes that lack least, nearest first. preemption: what makes room for it, None for nothing. nominated: None
+    without a nominated node. reserved: the reservation of the pod, or one that blocks it. node: the only node that was
+    asked about, "" for all.
     """
 
     pod: str
@@ -131,6 +132,7 @@ class Explanation(Answer, frozen=True):
     preemption: Preempting | None = None
     nominated: Nominated | None = None
     reserved: ReservedPlace | None = None
+    node: str = ""
 
 
 class FreeMemory(Answer, frozen=True):

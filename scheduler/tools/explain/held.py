@@ -1,28 +1,33 @@
 """Pods that hold GPU memory: how much, on which cards, whether the limit is enforced, and how much they use. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
-from scheduler.core.engine import Engine
+from scheduler.pods.pod import Pod
 from scheduler.process.terminal import columns
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 from scheduler.tools.explain.answers import Answer
 from scheduler.tools.explain.pod_summary import cards_of
+from scheduler.tools.explain.reading import ClusterSnapshot
 from scheduler.tools.explain.tones import Line, Tone
 
 NONE: Final = "none"
-_HEAD: Final = ("NAME", "NODE", "CARDS", "REQUESTED", "LIMIT", "USED")
-_WIDE: Final = ("SCHEDULER", "STATE", "UUIDS")
+_HEAD: Final = ("NAME", "NODE", "CARDS", "REQUESTED", "LIMIT", "USED", "STATE")
+_WIDE: Final = ("SCHEDULER", "UUIDS")
+_PENDING: Final = "pending"
+_GONE: Final = "gone"
+_NOWHERE: Final = "-"
 
 
 class HoldingPod(Answer, frozen=True):
     """A pod that holds memory. cards: index to units, empty while unknown. uuids: UUIDs of these cards, in order.
 
-    isolation: mechanism that limits it on its node, `none` if its request is only counted, "" if unknown. used_mib:
-    memory that its containers use, None if unknown. state: `running`, `terminating` or `unknown card`.
+    isolation: mechanism that limits it on its node, `none` where its request is only counted, "" if unknown.
+    used_mib: memory that its containers use, None if unknown. state: `running`, `terminating` or `unknown card`; or
+    `pending`, for a pod without a node; or `gone`, for one that a watch has just seen end.
     """
 
     namespace: str
@@ -39,22 +44,56 @@ class HoldingPod(Answer, frozen=True):
 
 
 class HoldingPods(Answer, frozen=True):
-    """Pods by namespace and name, until sorted. unit_mib: MiB in a unit."""
+    """In order of namespace and name, until sorted. unit_mib: MiB in a unit.
+
+    waiting: pods without a node, which request memory and hold none.
+    """
 
     unit_mib: int = msgspec.field(name="unitMiB")
     pods: tuple[HoldingPod, ...] = ()
+    waiting: tuple[HoldingPod, ...] = ()
 
 
-def holding_pods(engine: Engine, unit_mib: int, chosen: Callable[[PodRecord], bool]) -> HoldingPods:
+def holding_pods(reading: ClusterSnapshot, chosen: Callable[[Pod, str], bool]) -> HoldingPods:
     """Return the chosen pods that hold memory."""
-    tables = engine.tables
+    tables = reading.engine.tables
     held = (record for record in tables.records() if record.written.units and not record.nominated)
-    found = [_holding(tables, record) for record in held if chosen(record)]
-    return HoldingPods(unit_mib=unit_mib, pods=tuple(sorted(found, key=_by_name)))
+    found = [_holding(tables, record) for record in held if chosen(record.pod, record.node)]
+    waiting = [_waiting(pod) for pod in _without_a_node(reading) if chosen(pod, "")]
+    return HoldingPods(
+        unit_mib=reading.unit_mib, pods=tuple(sorted(found, key=by_name)), waiting=tuple(sorted(waiting, key=by_name))
+    )
 
 
-def _by_name(pod: HoldingPod) -> tuple[str, str]:
+def _without_a_node(reading: ClusterSnapshot) -> Iterator[Pod]:
+    ours = (entry.pod for entry in reading.engine.queue)
+    yield from (pod for pod in ours if pod.template.gpu_units or pod.template.gpu_request_error)
+    yield from reading.of_others.values()
+
+
+def by_name(pod: HoldingPod) -> tuple[str, str]:
+    """Namespace and name."""
     return pod.namespace, pod.name
+
+
+def _waiting(pod: Pod) -> HoldingPod:
+    request = pod.template.gpu_request
+    return HoldingPod(
+        namespace=pod.key.namespace,
+        name=pod.key.name,
+        node="",
+        units=pod.template.gpu_units,
+        cards={},
+        uuids=(),
+        exclusive=request is not None and request.exclusive,
+        scheduler=pod.scheduler_name,
+        state=_PENDING,
+    )
+
+
+def gone(pod: HoldingPod) -> HoldingPod:
+    """The pod after its end."""
+    return msgspec.structs.replace(pod, state=_GONE)
 
 
 def _holding(tables: Tables, record: PodRecord) -> HoldingPod:
@@ -94,29 +133,37 @@ _KEYS: Final[Mapping[str, Callable[[HoldingPod], int]]] = {
 
 
 def pods_by(found: HoldingPods, key: str) -> HoldingPods:
-    """Sort the pods by `name`, `requested` or `used`."""
-    return msgspec.structs.replace(found, pods=tuple(sorted(found.pods, key=_KEYS[key])))
+    """Sorted by `name`, `requested` or `used`."""
+    by = _KEYS[key]
+    return msgspec.structs.replace(
+        found, pods=tuple(sorted(found.pods, key=by)), waiting=tuple(sorted(found.waiting, key=by))
+    )
 
 
 def pod_lines(found: HoldingPods, *, wide: bool = False, namespaces: bool = False) -> Iterator[Line]:
-    """Yield a header, and a line for each pod. namespaces: whether to show their column."""
+    """A head, and a line for each pod; pods that wait come last. namespaces: whether their column is shown."""
+    pods = (*found.pods, *found.waiting)
     head = (*(("NAMESPACE",) if namespaces else ()), *_HEAD, *(_WIDE if wide else ()))
-    rows = [_row(pod, found.unit_mib, wide=wide, namespaces=namespaces) for pod in found.pods]
-    tones = [Tone.BAD if pod.state == "unknown card" else _tone(pod, found.unit_mib) for pod in found.pods]
+    rows = [_row(pod, found.unit_mib, wide=wide, namespaces=namespaces) for pod in pods]
+    tones = [_tone(pod, found.unit_mib) for pod in pods]
     first = int(namespaces)
     texts = columns(head, rows, right=(first + 3, first + 5))
     return (Line(text, tone) for text, tone in zip(texts, (Tone.HEAD, *tones), strict=True))
 
 
 def _tone(pod: HoldingPod, unit_mib: int) -> Tone:
-    return Tone.WARNING if (pod.used_mib or 0) > pod.units * unit_mib else Tone.PLAIN
+    if pod.state == "unknown card":
+        return Tone.BAD
+    uses_more = (pod.used_mib or 0) > pod.units * unit_mib
+    return Tone.WARNING if uses_more or pod.state == _PENDING else Tone.PLAIN
 
 
 def _row(pod: HoldingPod, unit_mib: int, *, wide: bool, namespaces: bool) -> tuple[str, ...]:
-    cards = ",".join(f"{index} ({units})" for index, units in pod.cards.items()) or "?"
+    cards = ",".join(f"{index} ({units})" for index, units in pod.cards.items()) or ("?" if pod.node else _NOWHERE)
     used = "-" if pod.used_mib is None else f"{pod.used_mib} MiB"
-    row = (pod.name, pod.node, cards, amount(pod.units, unit_mib), _limit(pod.isolation), used)
-    extra = (pod.scheduler, pod.state, ",".join(pod.uuids) or "-") if wide else ()
+    limit = _limit(pod.isolation) if pod.node else _NOWHERE
+    row = (pod.name, pod.node or _NOWHERE, cards, amount(pod.units, unit_mib), limit, used, pod.state)
+    extra = (pod.scheduler, ",".join(pod.uuids) or "-") if wide else ()
     return (*((pod.namespace,) if namespaces else ()), *row, *extra)
 
 
@@ -132,6 +179,6 @@ def amount(units: int, unit_mib: int) -> str:
     return f"{mib // 1024} GiB" if mib % 1024 == 0 else f"{mib} MiB"
 
 
-def names_of(pods: Sequence[HoldingPod]) -> Iterator[str]:
+def names_of(found: HoldingPods) -> Iterator[str]:
     """Yield `pod/NAME` for each pod, like kubectl."""
-    return (f"pod/{pod.name}" for pod in pods)
+    return (f"pod/{pod.name}" for pod in (*found.pods, *found.waiting))

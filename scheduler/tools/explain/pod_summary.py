@@ -137,6 +137,7 @@ def judged(
         preemption=preemption,
         nominated=kept,
         reserved=reserved,
+        node=node,
     )
 
 

@@ -33,17 +33,17 @@ def _everything(_namespace: str) -> bool:
 class ClusterSnapshot:
     """Snapshot of a cluster. engine: filled from it. unit_mib: MiB in a memory unit.
 
-    terminating_since: time of the deletion request by uid of a terminating pod, RFC 3339. unread: names of the kinds of
-    objects that could not be read. of_others: pods without a node that request GPU memory and wait for another
-    scheduler. sees: whether pods of a namespace may be named. most_leaving: victims are not searched on a node with
-    more pods; 0 for no limit. controllers: by uid, of pods that have one.
+    terminating_since: by uid of a terminating pod, the time of its deletion request, RFC 3339.
+    unread: names of the kinds of objects that could not be read. of_others: by uid, pods without a node that request
+    GPU memory and wait for another scheduler. sees: whether pods of a namespace may be named. most_leaving: on a node
+    with more pods, victims are not searched; 0: always searched. controllers: by uid, of pods that have one.
     """
 
     engine: Engine
     unit_mib: int
     terminating_since: Mapping[str, str] = field(default_factory=dict[str, str])
     unread: frozenset[str] = frozenset()
-    of_others: Sequence[Pod] = ()
+    of_others: Mapping[str, Pod] = field(default_factory=dict[str, Pod])
     sees: Callable[[str], bool] = _everything
     most_leaving: int = 0
     controllers: Mapping[str, OwnerReference] = field(default_factory=dict[str, OwnerReference])

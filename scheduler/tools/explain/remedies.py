@@ -61,6 +61,7 @@ def told(reserved: ReservedPlace, pod: Pod) -> str:
     )
 
 
+NOTHING: Final = "no pod could make room by ending"
 _MOST_CARDS: Final = 16
 
 
@@ -208,8 +209,8 @@ def _nobody(reading: ClusterSnapshot, pod: Pod, node: str) -> str:
         are = "is" if len(kept) == 1 else "are"
         return f"its free room is set aside for {listed_pods(kept, _MOST_NAMED)}, which {are} nominated to the node"
     if any(record.pod.owner_uid == pod.owner_uid != "" for record in records):
-        return "no pod could make room by ending, except pods of its own controller, which replaces them"
-    return "no pod could make room by ending"
+        return f"{NOTHING}, except pods of its own controller, which replaces them"
+    return NOTHING
 
 
 def _by_hand(node: str, rules: Sequence[RuleRejection], cards: Sequence[ExplainedCard]) -> Iterator[str]:

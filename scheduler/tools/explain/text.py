@@ -15,6 +15,7 @@ from scheduler.tools.explain.answers import (
     WhatIfAnswer,
 )
 from scheduler.tools.explain.reading import listed_pods, told_going
+from scheduler.tools.explain.remedies import NOTHING
 
 _GAP: Final = "  "
 _MOST_GROUPS: Final = 8
@@ -23,6 +24,7 @@ _NARROWEST_LAST: Final = 12
 _LONGEST_MODEL: Final = 24
 _LONGEST_WHY: Final = 40
 _MOST_PODS: Final = 3
+_NO_REMEDY: Final = "nothing"
 _NOT_HELPED: Final = " preemption: 0/"
 
 
@@ -44,11 +46,12 @@ def what_if_text(answer: WhatIfAnswer, width: int) -> str:
     if rows:
         lines += ["", *_table(("NODE", "CARDS", "COPIES"), rows[:_MOST_PLACES], width, right=(2,))]
         if len(rows) > _MOST_PLACES:
-            lines.append(f"and {len(rows) - _MOST_PLACES} more")
-    if answer.before is not None and answer.after is not None:
+            lines.append(f"and {len(rows) - _MOST_PLACES} more places")
+    if answer.fit and answer.before is not None and answer.after is not None:
         lines += ["", *_wrapped(left_over(answer.before, answer.after), width)]
     if answer.next is not None:
-        lines += ["", *_wrapped("What blocks the next copy:", width), *_verdict(answer.next, width)]
+        blocked = "What blocks the next copy:" if answer.replicas > 1 else "What blocks it:"
+        lines += ["", *_wrapped(blocked, width), *_verdict(answer.next, width)]
     return printable(lines)
 
 
@@ -58,6 +61,8 @@ def fitting(answer: WhatIfAnswer) -> str:
     if answer.waiting:
         they = "pending pod is" if answer.waiting == 1 else "pending pods are"
         beside = f"; {answer.waiting} {they} not counted"
+    if answer.replicas == 1:
+        return f"Pod {answer.pod} would {'' if answer.fit else 'not '}fit now{beside}."
     return f"{answer.fit} of {answer.replicas} copies of {answer.pod} would fit now{beside}."
 
 
@@ -88,6 +93,8 @@ def headline(answer: Explanation) -> str:
         return "belongs to another scheduler."
     if not answer.nodes:
         return "fits nowhere: there are no nodes."
+    if answer.node:
+        return f"does not fit on node {answer.node}."
     return f"fits on none of {answer.nodes} nodes." if answer.nodes > 1 else "does not fit on the only node."
 
 
@@ -111,31 +118,36 @@ def _verdict(answer: Explanation, width: int) -> Iterator[str]:
     if answer.message and not answer.reasons:
         # If no node could ever take the pod, preemption obviously does not help.
         yield from _wrapped(answer.message.partition(_NOT_HELPED)[0], width)
-    if len(answer.reasons) > 1 or answer.nodes > 1:
+    if not answer.node and (len(answer.reasons) > 1 or answer.nodes > 1):
         yield from _groups(answer, width)
     if len(answer.nearest) > 1:
-        yield ""
-        yield f"The {len(answer.nearest)} nodes closest to fitting:"
-        rows = [
-            (
-                node.name,
-                str(node.short_units) if node.cards else "-",
-                some([one.rule for one in node.rules], 2),
-                node.remedy or "-",
-            )
-            for node in answer.nearest
-        ]
-        yield from _table(("NODE", "SHORT", "RULES", "WHAT WOULD HELP"), rows, width, right=(1,))
+        yield from _nearest(answer.nearest, width)
     if answer.nearest:
         yield ""
         yield from _node(answer, answer.nearest[0], width)
     yield from _wrapped(preempting(answer), width)
 
 
+def _nearest(nodes: Sequence[ExplainedNode], width: int) -> Iterator[str]:
+    yield ""
+    yield f"The {len(nodes)} nodes nearest to fitting:"
+    helped = any(node.remedy not in {"", NOTHING} for node in nodes)
+    rows = [
+        (
+            node.name,
+            str(node.short_units) if node.cards else "-",
+            some([one.rule for one in node.rules], 2),
+            *((_NO_REMEDY if node.remedy in {"", NOTHING} else node.remedy,) if helped else ()),
+        )
+        for node in nodes
+    ]
+    yield from _table(("NODE", "SHORT", "RULES", *(("WHAT WOULD HELP",) if helped else ())), rows, width, right=(1,))
+
+
 def preempting(answer: Explanation) -> str:
     """Return a sentence about its victims; "" if there are none."""
     found = answer.preemption
-    if found is None:
+    if found is None or answer.node not in {"", found.node}:
         return ""
     cards = _cards(found.cards)
     onto = f" and give it card {cards}" if cards else ""
@@ -170,18 +182,21 @@ def _node(answer: Explanation, node: ExplainedNode, width: int) -> Iterator[str]
         mixed = len(models) > 1
         if not mixed and models != [""]:
             yield from _wrapped(f"Its cards are all {models[0]}.", width)
-        head = ("CARD", *(("MODEL",) if mixed else ()), "FREE", "NEEDED", "OF", "WHY NOT", "HELD BY")
+        head = ("CARD", *(("MODEL",) if mixed else ()), "FREE", "NEEDED", "OF", "WHY NOT", "HELD-BY")
         namespace = answer.pod.partition("/")[0]
         rows = [_card(card, namespace, mixed=mixed) for card in node.cards]
         yield from _table(head, rows, width, right=range(1 + mixed, 4 + mixed))
         for why, indexes in _cut_off(node.cards):
             yield from _wrapped(f"Card{'s' if len(indexes) > 1 else ''} {', '.join(indexes)}: {why}.", width)
-    if node.remedy:
+    if node.remedy == NOTHING:
+        everywhere = len(answer.nearest) > 1 and all(one.remedy == NOTHING for one in answer.nearest)
+        yield f"Nothing on {'these nodes' if everywhere else 'this node'} would help: {NOTHING}."
+    elif node.remedy:
         yield from _wrapped(f"What would help: {node.remedy}.", width)
 
 
 def _card(card: ExplainedCard, namespace: str, *, mixed: bool) -> tuple[str, ...]:
-    pods = [_holder(one, namespace) for one in card.pods]
+    pods = [held_by(one, namespace) for one in card.pods]
     numbers = (str(card.free), str(card.needed), str(card.units))
     model = (card.model[:_LONGEST_MODEL],) if mixed else ()
     why = card.why if len(card.why) <= _LONGEST_WHY else f"{card.why[: _LONGEST_WHY - 1]}…"
@@ -197,9 +212,11 @@ def _cut_off(cards: Sequence[ExplainedCard]) -> list[tuple[str, list[str]]]:
     return list(found.items())
 
 
-def _holder(held: HeldUnits, namespace: str) -> str:
-    said = ((held.exclusive, " alone"), (held.terminating, " terminating"), (held.nominated, " nominated"))
-    return f"{held.pod.removeprefix(f'{namespace}/')} {held.units}{''.join(text for is_so, text in said if is_so)}"
+def held_by(held: HeldUnits, namespace: str = "") -> str:
+    """`default/web (3)`, `db (8, terminating)`. namespace: left out before the name of its pods."""
+    flags = ((held.exclusive, "alone"), (held.terminating, "terminating"), (held.nominated, "nominated"))
+    words = ", ".join([str(held.units), *(text for is_so, text in flags if is_so)])
+    return f"{held.pod.removeprefix(f'{namespace}/')} ({words})"
 
 
 def _cards(cards: Mapping[int, int]) -> str:

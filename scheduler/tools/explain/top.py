@@ -253,9 +253,7 @@ def _sorted(entries: Iterable[Any], by: Callable[[Any], Any]) -> tuple[Any, ...]
 
 
 def of_nodes(found: Top, names: Collection[str]) -> Top:
-    """Return only these nodes and their cards."""
-    return Top(
-        cluster=found.cluster,
-        nodes=tuple(node for node in found.nodes if node.node in names),
-        cards=tuple(card for card in found.cards if card.node in names),
-    )
+    """Only these nodes with their cards, and these cards with their nodes. names: of nodes, or UUIDs."""
+    cards = tuple(card for card in found.cards if card.node in names or card.uuid in names)
+    nodes = {*names, *(card.node for card in cards)}
+    return Top(cluster=found.cluster, nodes=tuple(node for node in found.nodes if node.node in nodes), cards=cards)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from scheduler.process.terminal import columns
+from scheduler.tools.explain.text import held_by
 from scheduler.tools.explain.tones import Line, Tone
 from scheduler.tools.explain.top import ClusterUsage, Top, UsedCard, UsedNode
 
@@ -69,7 +70,7 @@ def card_lines(found: Top, *, wide: bool = False) -> Iterator[Line]:
         (
             *(card.node, str(card.index), card.model or "-", str(card.units), str(card.requested), str(card.free)),
             *(str(card.pods), card.uuid, _state(card, problems[card.node])),
-            *((", ".join(f"{one.pod} ({one.units})" for one in card.holders) or "-",) if wide else ()),
+            *((", ".join(map(held_by, card.holders)) or "-",) if wide else ()),
         )
         for card in found.cards
     ]

@@ -1,37 +1,56 @@
 """Completions of the command line, and the scripts that make a shell request them.
 
-kubectl calls an executable `kubectl_complete-gpushare` on PATH with the words after `kubectl gpushare`. It prints one
-word per line, and a directive at the end. Source: kubectl's "Completion for plugins", and cobra's ShellCompDirective: 4
-excludes files, 0 allows them.
+kubectl calls an executable `kubectl_complete-gpushare` on PATH, with the words after `kubectl gpushare`; it prints a
+word a line, and at the end a directive. Source: kubectl's "Completion for plugins", and cobra's ShellCompDirective: 4
+excludes files, 0 allows them. krew installs only `kubectl-gpushare`: the scripts call `kubectl-gpushare __complete`.
 """
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from scheduler.process.output import show_pairs
 from scheduler.tools.cli import ending
-from scheduler.tools.cli.plain import commands_of, is_flag, value_of
+from scheduler.tools.cli.plain import KINDS, commands_of, is_flag, value_of
 
+if TYPE_CHECKING:
+    from config.protocol.inventory import Card
+
+# First argument of `kubectl-gpushare` for completions.
+COMPLETE: Final = "__complete"
 Shell = Literal["bash", "zsh", "fish"]
 _BASH: Final = r"""# kubectl gpushare completion bash: source it, or keep it where your shell looks for completions.
 _kubectl_gpushare() {
-    local found
-    found=$(kubectl_complete-gpushare "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null) || return
+    local found first=1
+    [[ $1 == 2 ]] && first=2
+    found=$(kubectl-gpushare __complete "${COMP_WORDS[@]:first:COMP_CWORD-first+1}" 2>/dev/null) || return
     COMPREPLY=()
     while IFS=$'\t' read -r word _; do
         [[ $word == :* ]] || COMPREPLY+=("$word")
     done <<<"$found"
 }
+_kubectl_with_gpushare() {
+    if [[ ${COMP_WORDS[1]} == gpushare ]] && ((COMP_CWORD > 1)); then
+        _kubectl_gpushare 2
+        return
+    fi
+    if ! declare -F __start_kubectl >/dev/null && declare -F _get_comp_words_by_ref >/dev/null; then
+        # Without this script, bash-completion would load it now.
+        eval "$(kubectl completion bash 2>/dev/null)"
+        complete -o default -F _kubectl_with_gpushare kubectl
+    fi
+    ! declare -F __start_kubectl >/dev/null || __start_kubectl "$@"
+}
 complete -o default -F _kubectl_gpushare kubectl-gpushare
+complete -o default -F _kubectl_with_gpushare kubectl
 """
 _ZSH: Final = r"""#compdef kubectl-gpushare
 # kubectl gpushare completion zsh: source it, or keep it as _kubectl-gpushare in a folder of fpath.
 _kubectl_gpushare() {
     local -a found
-    found=("${(@f)$(kubectl_complete-gpushare "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    found=("${(@f)$(kubectl-gpushare __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
     found=("${(@)found:#:*}")
     (( ${#found} )) && compadd -- "${(@)found%%$'\t'*}" || _files
 }
@@ -40,7 +59,7 @@ compdef _kubectl_gpushare kubectl-gpushare
 _FISH: Final = r"""# kubectl gpushare completion fish: source it, or keep it as kubectl-gpushare.fish, where fish looks.
 function _kubectl_gpushare
     set -l words (commandline -opc) "$(commandline -ct)"
-    set -l found (kubectl_complete-gpushare $words[2..] 2>/dev/null)
+    set -l found (kubectl-gpushare __complete $words[2..] 2>/dev/null)
     or return
     if test "$found[-1]" = ":0"
         __fish_complete_path $words[-1]
@@ -62,6 +81,8 @@ _NO_FILES, _FILES = 4, 0
 # A user waits for this after pressing a key.
 _PATIENCE_S: Final = 3.0
 _OF_FILES: Final = frozenset({"FILE"})
+_OF_NODES: Final = frozenset({"NODE", "NODE|UUID"})
+_OF_CARDS: Final = "INDEX|UUID"
 
 
 def candidates(command: Any, words: Sequence[str]) -> tuple[list[tuple[str, str]], int]:  # noqa: ANN401 - click's, vendored
@@ -76,11 +97,13 @@ def candidates(command: Any, words: Sequence[str]) -> tuple[list[tuple[str, str]
     if option is not None and not option.is_flag:
         if value_of(option) in _OF_FILES:
             return [], _FILES
-        found = _choices(option, before)
+        found = _cards(before, begun) if value_of(option) == _OF_CARDS else _choices(option, before)
     elif begun.startswith("-"):
         found = list(_options(chosen))
     elif commands_of(chosen):
-        found = [*_commands(chosen), *_options(chosen)]
+        # Only once a letter is typed, and no other spellings of kinds: the list stays short.
+        also = [(word, f"Same as {same}.") for word, same in chosen.also.items() if begun and word not in KINDS]
+        found = [*_commands(chosen), *also, *_options(chosen)]
     else:
         found = [word for one in chosen.params if not is_flag(one) for word in _choices(one, before)]
     return [(word, says) for word, says in found if word.startswith(begun)], _NO_FILES
@@ -107,13 +130,21 @@ def _options(command: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - as ab
 
 
 def _choices(parameter: Any, before: Sequence[str]) -> list[tuple[str, str]]:  # noqa: ANN401 - as above
-    if value_of(parameter) == "NODE":
-        return [(name, "") for name in _nodes(before)]
+    if value_of(parameter) in _OF_NODES:
+        return [(name, "") for name in _cluster(before)]
     return [(item.value, "") for item in parameter.shell_complete(None, "")]
 
 
-def _nodes(before: Sequence[str]) -> list[str]:
-    """Return nodes with an inventory, of the cluster named so far; none if it does not answer in time."""
+def _cards(before: Sequence[str], begun: str) -> list[tuple[str, str]]:
+    """Cards of the nodes that the words name: indexes, or UUIDs once a letter is typed."""
+    cards = [card for node, cards in _cluster(before).items() if {node, f"node/{node}"} & {*before} for card in cards]
+    if begun and not begun.isdigit():
+        return [(card.uuid, card.model) for card in cards]
+    return [(str(card.index), f"{card.uuid} {card.model}".rstrip()) for card in cards]
+
+
+def _cluster(before: Sequence[str]) -> "Mapping[str, Sequence[Card]]":
+    """Nodes with their cards, of the cluster that the words name so far; none if it does not answer in time."""
     import typer  # noqa: PLC0415 - slow to import, and seldom needed
 
     from scheduler.kube.rest.client_config.overrides import Overrides  # noqa: PLC0415
@@ -130,14 +161,14 @@ def _nodes(before: Sequence[str]) -> list[str]:
         overrides=Overrides(cluster=cluster, user=user, server=server, token=token),
     )
 
-    async def in_time() -> list[str]:
+    async def in_time() -> "Mapping[str, Sequence[Card]]":
         async with asyncio.timeout(_PATIENCE_S):
             return await nodes_with_cards(target)
 
     try:
         return asyncio.run(in_time())
     except (Unanswerable, TimeoutError, typer.Exit):
-        return []
+        return {}
 
 
 def main() -> None:
@@ -145,13 +176,14 @@ def main() -> None:
     from scheduler.process.logs import configure_for_commands  # noqa: PLC0415 - slow to import
 
     configure_for_commands()
-    ending.run("kubectl_complete-gpushare", _complete)
+    ending.run("kubectl_complete-gpushare", lambda: complete(sys.argv[1:]))
 
 
-def _complete() -> None:
+def complete(typed: Sequence[str]) -> None:
+    """Print what may follow. typed: the words after the program's name; the last is the one to complete."""
     from typer.main import get_command  # noqa: PLC0415 - slow to import
 
     from scheduler.tools.kubectl.main import cli  # noqa: PLC0415
 
-    words, directive = candidates(get_command(cli), sys.argv[1:])
+    words, directive = candidates(get_command(cli), typed)
     show_pairs([*words, (f":{directive}", "")])

@@ -9,48 +9,47 @@ import typer
 
 from scheduler.process.output import show, show_text
 from scheduler.tools.cli import ending
-from scheduler.tools.cli.answering import Exit, answering, bare_name, show_answer
+from scheduler.tools.cli.answering import Exit, answering, bare_name, give_up, show_answer
 from scheduler.tools.cli.options import Format
 from scheduler.tools.cli.plain import HELP, KINDS, PlainCommand, PlainGroup
 from scheduler.tools.cli.target import Target, on_cluster
-from scheduler.tools.kubectl.completion import Shell, script
+from scheduler.tools.kubectl.completion import COMPLETE, Shell, complete, script
 from scheduler.tools.kubectl.shared_commands import add_defragment, add_explain, add_what_if
 from scheduler.tools.kubectl.top import PROGRAM, top
 
 _NODES: Final = [word for word, kind in KINDS.items() if kind == "nodes"]
+_CARDS: Final = [word for word, kind in KINDS.items() if kind == "cards"]
 _PODS: Final = [word for word, kind in KINDS.items() if kind == "pods"]
+_NOT_CREATED: Final = "kubectl apply -f FILE creates a pod; what-if -f FILE shows whether it would fit"
 
 _Node = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
-_Cards = Annotated[
+_Card = Annotated[
     list[str] | None,
     typer.Option("--card", metavar="INDEX|UUID", help="Only this card; may be repeated (default: all of the node)."),
 ]
+_All = Annotated[bool, typer.Option("--all", help="All cards of the node, which is the default.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")]
 
 
 class _Root(PlainGroup):
     first = ("top", "explain", "what-if", "defragment")
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {
-        "get": ("top",),
-        "describe": ("explain",),
-        **{f"describe {word}": ("explain",) for word in _PODS},
-        **{f"explain {word}": ("explain",) for word in _PODS},
-        **{f"describe {word}": ("top", "cards", "-o", "wide") for word in _NODES},
+        **dict.fromkeys(("get", "list", "ls", "usage"), ("top",)),
+        **dict.fromkeys(("describe", "why"), ("explain",)),
+        **dict.fromkeys(("fit", "fits", "simulate"), ("what-if",)),
+        **dict.fromkeys(("check", "health", "status"), ("doctor",)),
+        **{f"{verb} {word}": ("explain",) for word in _PODS for verb in ("describe", "explain", "why")},
+        **{f"describe {word}": ("top", "cards", "-o", "wide") for word in (*_NODES, *_CARDS)},
+        "describe cluster": ("top", "cluster"),
         **{f"{verb} {word}": (verb,) for word in _NODES for verb in ("cordon", "uncordon")},
+        **{f"{verb} --dry-run": ("what-if",) for verb in ("apply", "create", "run")},
     }
-    meant: ClassVar[Mapping[str, Sequence[str]]] = {
-        "check": ("doctor", "audit"),
-        "drain": ("cordon",),
-        "events": ("explain",),
-        "fit": ("what-if",),
-        "inspect": ("top cards", "top pods"),
-        "list": ("top",),
-        "logs": ("doctor",),
-        "ls": ("top",),
-        "simulate": ("what-if",),
-        "status": ("doctor", "top cluster"),
-        "usage": ("top",),
-        "why": ("explain",),
+    meant: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("apply", "create", "run"), _NOT_CREATED),
+        "drain": "did you mean cordon, or defragment plan?",
+        "events": "did you mean explain?",
+        "inspect": "did you mean top cards or top pods?",
+        "logs": "did you mean doctor?",
     }
 
 
@@ -88,6 +87,11 @@ add_what_if(cli, PROGRAM)
 add_defragment(cli, PROGRAM)
 
 
+def _only_one_choice(cards: Sequence[str] | None, *, whole_node: bool) -> None:
+    if cards and whole_node:
+        give_up(PROGRAM, "expected --card or --all, found both")
+
+
 @cli.command(
     cls=PlainCommand,
     epilog="""
@@ -96,11 +100,14 @@ add_defragment(cli, PROGRAM)
     """,
 )
 @on_cluster(PROGRAM)
-def cordon(target: Target, node: _Node, *, card: _Cards = None, dry_run: _DryRun = False) -> None:
+def cordon(
+    target: Target, node: _Node, *, card: _Card = None, whole_node: _All = False, dry_run: _DryRun = False
+) -> None:
     """Take cards out of use for new pods; their pods stay."""
     from scheduler.tools.cli.cordoning import write  # noqa: PLC0415 - what a command needs alone is slow to import
     from scheduler.tools.explain.cordons import cordoned  # noqa: PLC0415
 
+    _only_one_choice(card, whole_node=whole_node)
     with answering(PROGRAM):
         write(target, cordoned, bare_name(PROGRAM, "node", node), card or (), dry_run=dry_run)
 
@@ -113,11 +120,14 @@ def cordon(target: Target, node: _Node, *, card: _Cards = None, dry_run: _DryRun
     """,
 )
 @on_cluster(PROGRAM)
-def uncordon(target: Target, node: _Node, *, card: _Cards = None, dry_run: _DryRun = False) -> None:
+def uncordon(
+    target: Target, node: _Node, *, card: _Card = None, whole_node: _All = False, dry_run: _DryRun = False
+) -> None:
     """Let new pods use cordoned cards again."""
     from scheduler.tools.cli.cordoning import write  # noqa: PLC0415 - as above
     from scheduler.tools.explain.cordons import uncordoned  # noqa: PLC0415
 
+    _only_one_choice(card, whole_node=whole_node)
     with answering(PROGRAM):
         write(target, uncordoned, bare_name(PROGRAM, "node", node), card or (), dry_run=dry_run)
 
@@ -215,6 +225,9 @@ def main() -> None:
     from scheduler.process.logs import configure_for_commands  # noqa: PLC0415 - as above
 
     configure_for_commands()
+    if sys.argv[1:2] == [COMPLETE]:
+        ending.run(PROGRAM, lambda: complete(sys.argv[2:]))
+        return
     ending.run(PROGRAM, lambda: cli(prog_name=PROGRAM))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.tools.cli.answering import Exit, answering, named_pod
+from scheduler.tools.cli.answering import Exit, answering, give_up, named_pod
 from scheduler.tools.cli.options import MANIFEST, ClusterFiles, Format
 from scheduler.tools.cli.plain import HELP, PlainCommand, PlainGroup
 from scheduler.tools.cli.target import Target, on_cluster
@@ -30,18 +30,20 @@ def add_explain(cli: typer.Typer, program: str) -> None:
     @on_cluster(program)
     def explain(
         target: Target,
-        pod: Annotated[str, typer.Argument(metavar="POD", help="NAME, pod/NAME or NAMESPACE/NAME.")],
+        names: Annotated[list[str], typer.Argument(metavar="POD", help="NAME, pod/NAME or NAMESPACE/NAME.")],
         *,
         node: Annotated[str, typer.Option(metavar="NODE", help="Only this node.")] = "",
         cluster_file: ClusterFiles = None,
         output: Format = None,
     ) -> None:
         """Explain why a pod is pending, and what would help (read-only)."""
-        namespace, name = named_pod(program, pod, target.namespace)
+        pods = [named_pod(program, name, target.namespace) for name in names]
+        if output and len(pods) > 1:
+            give_up(program, f"-o {output} takes one pod, found {len(pods)}")
         from scheduler.tools.kubectl.explaining import explain as answer  # noqa: PLC0415 - slow to import
 
         with answering(program):
-            answer(target, cluster_file or (), namespace=namespace, name=name, node=node, output=output)
+            answer(target, cluster_file or (), pods, node=node, output=output)
 
 
 def add_what_if(cli: typer.Typer, program: str) -> None:
@@ -49,6 +51,7 @@ def add_what_if(cli: typer.Typer, program: str) -> None:
     examples = f"""
         {program} what-if -f pod.yaml -n NAMESPACE
         {program} what-if -f pod.yaml --replicas 20
+        {program} what-if 20 --replicas 3
         {program} what-if -f docs/examples/whole-card.yaml --cluster-file docs/examples/cluster.yaml
     """
 
@@ -56,17 +59,29 @@ def add_what_if(cli: typer.Typer, program: str) -> None:
     @on_cluster(program)
     def what_if(
         target: Target,
+        units: Annotated[
+            int | None,
+            typer.Argument(min=1, metavar="UNITS", help="GPU memory of a pod of one container, instead of FILE."),
+        ] = None,
         *,
-        file: Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help=MANIFEST)],
+        file: _File = None,
+        gpu_mem: Annotated[int | None, typer.Option(min=1, metavar="N", help="Same as UNITS.")] = None,
+        gpu_count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Cards of such a pod.")] = None,
         replicas: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Copies of the pod.")] = 1,
         cluster_file: ClusterFiles = None,
         output: Format = None,
     ) -> None:
         """Show how many copies of a pod would fit now, and where (read-only)."""
+        from scheduler.tools.kubectl.explaining import WhatIfRequest  # noqa: PLC0415 - as above
         from scheduler.tools.kubectl.explaining import what_if as answer  # noqa: PLC0415 - as above
 
+        sources = [one for one in (file, units, gpu_mem) if one is not None]
+        if len(sources) != 1 or (file is not None and gpu_count is not None):
+            give_up(program, f"expected either -f FILE or an amount, as in `{program} what-if 20`")
+        asked = WhatIfRequest(file, units or gpu_mem or 0, gpu_count or 1, replicas)
         with answering(program):
-            answer(target, cluster_file or (), file=file, replicas=replicas, output=output)
+            fits = answer(target, cluster_file or (), asked, output=output)
+        raise typer.Exit(Exit.FINE if fits else Exit.FOUND)
 
 
 class _Defragment(PlainGroup):

@@ -32,6 +32,9 @@ top = typer.Typer(
 )
 
 _Nodes = Annotated[list[str] | None, typer.Argument(metavar="NODE", help="Only these nodes.")]
+_Cards = Annotated[
+    list[str] | None, typer.Argument(metavar="NODE|UUID", help="Only cards of these nodes, or these cards.")
+]
 _SortBy = Annotated[
     Literal["name", "free", "requested", "most-free", "pods", "fragmented"],
     typer.Option(help="Sort by this, the largest first."),
@@ -72,13 +75,10 @@ def nodes(
 @on_cluster(PROGRAM)
 def cards(
     target: Target,
-    names: _Nodes = None,
+    names: _Cards = None,
     *,
     sort_by: _SortBy = "name",
-    output: Annotated[
-        Literal["wide", "json", "yaml"] | None,
-        typer.Option("--output", "-o", help="Print this format, or more columns."),
-    ] = None,
+    output: TableFormat = None,
     no_headers: NoHeaders = False,
     watch: Watch = False,
 ) -> None:
@@ -89,8 +89,10 @@ def cards(
         _follow(
             target, names or (), sort_by, partial(card_lines, wide=output == "wide"), output, headers=not no_headers
         )
-    found = _counted(target, names or (), sort_by)
-    if not show_document(found, output) and _any(found.cards, "no cards"):
+    found = _counted(target, names or (), sort_by, "card")
+    if output == "name":
+        show(f"card/{card.uuid}" for card in found.cards)
+    elif not show_document(found, output) and _any(found.cards, "no cards on any node"):
         show_lines(card_lines(found, wide=output == "wide"), headers=not no_headers)
 
 
@@ -135,6 +137,7 @@ def pods(
 
     chosen = Chosen(
         selected(PROGRAM, selector),
+        selector,
         frozenset(bare_name(PROGRAM, "pod", name) for name in names or ()),
         bare_name(PROGRAM, "node", node),
         sort_by,
@@ -145,19 +148,19 @@ def pods(
         with answering(PROGRAM):
             follow_holding(target, chosen, wide=output == "wide", headers=not no_headers)
     with answering(PROGRAM):
-        found = holding(target, chosen)
-    if missing := sorted(chosen.names - {pod.name for pod in found.pods}):
-        give_up(PROGRAM, f"pod {missing[0]} does not exist here, or holds no GPU memory", Exit.FOUND)
-
+        found, where = holding(target, chosen)
     if output == "name":
-        show(names_of(found.pods))
-    elif not show_document(found, output) and _any(found.pods, "no pods with GPU memory here; try -A"):
+        show(names_of(found))
+    elif not show_document(found, output) and _any(found.pods + found.waiting, f"no pods with GPU memory{where}"):
         lines = pod_lines(found, wide=output == "wide", namespaces=all_namespaces)
         show_lines(lines, headers=not no_headers)
 
 
-def _counted(target: Target, names: Sequence[str], sort_by: str) -> "Top":
-    """Return the usage of these nodes, or of all nodes without names. Exits if a node does not exist."""
+def _counted(target: Target, names: Sequence[str], sort_by: str, kind: Literal["node", "card"] = "node") -> "Top":
+    """Usage of nodes of these names, of all without names. Ends the program if there is no such node.
+
+    kind: `card` if a name may also be the UUID of a card.
+    """
     from scheduler.tools.cli.asking import ClusterView  # noqa: PLC0415
     from scheduler.tools.cli.session import asked  # noqa: PLC0415
     from scheduler.tools.explain.top import of_nodes, sorted_by  # noqa: PLC0415
@@ -169,10 +172,19 @@ def _counted(target: Target, names: Sequence[str], sort_by: str) -> "Top":
 
     with answering(PROGRAM):
         found = asked(target, ask, KINDS_OF_TOP)
-    wanted = [bare_name(PROGRAM, "node", name) for name in names]
-    if missing := sorted(set(wanted) - {node.node for node in found.nodes}):
-        give_up(PROGRAM, f"there is no node {missing[0]} with GPU memory", Exit.FOUND)
+    wanted = [_bare_name(name, kind) for name in names]
+    known = {node.node for node in found.nodes}
+    if kind == "card":
+        known.update(card.uuid for card in found.cards)
+    if missing := sorted(set(wanted) - known):
+        what = "node" if kind == "node" else "card or node"
+        give_up(PROGRAM, f"there is no {what} {missing[0]} with GPU memory", Exit.FOUND)
     return of_nodes(found, wanted) if wanted else found
+
+
+def _bare_name(name: str, kind: Literal["node", "card"]) -> str:
+    prefix, slash, rest = name.partition("/")
+    return rest if slash and kind == "card" and KINDS.get(prefix) == "cards" else bare_name(PROGRAM, "node", name)
 
 
 def _any(found: Sequence[object], otherwise: str) -> bool:
@@ -204,7 +216,7 @@ def _follow(
     from scheduler.tools.kubectl.holding import KINDS_OF_TOP  # noqa: PLC0415
 
     _only_tables(output)
-    wanted = [bare_name(PROGRAM, "node", name) for name in names]
+    wanted = [_bare_name(name, "card") for name in names]
 
     async def shown(of: ClusterView) -> "Iterable[Line]":
         found = sorted_by(counted(of.reading.engine), sort_by)

@@ -2,18 +2,22 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from scheduler.kube.port import ApiError
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.process.build_info import build_info
 from scheduler.tools.cli.asking import all_of
-from scheduler.tools.cli.cluster_configuration import ProgramSpec, deployments
+from scheduler.tools.cli.cluster_configuration import SCHEDULER, ProgramSpec, deployments
 from scheduler.tools.cli.manifests import Unreadable
 from scheduler.tools.cli.node_reports import PLUGIN_PODS
 from scheduler.tools.cli.session import connected_to
 from scheduler.tools.cli.target import Target
+from scheduler.tools.doctor.facts import PLUGIN_LABEL
 from scheduler.tools.explain.answers import Answer
 from scheduler.tools.explain.tones import Line
+
+_LABEL: Final = "=".join(PLUGIN_LABEL)
 
 
 class ProgramVersions(Answer, frozen=True):
@@ -73,8 +77,8 @@ def version_lines(found: ProgramVersions) -> Iterator[Line]:
     """Yield a line for each version."""
     yield Line(f"Client: {found.client}")
     if found.server:
-        yield Line(f"Scheduler: {', '.join(found.scheduler) or 'not found'}")
-        yield Line(f"Device plugin: {', '.join(found.device_plugin) or 'not found'}")
+        yield Line(f"Scheduler: {', '.join(found.scheduler) or f'no Deployment {SCHEDULER} found'}")
+        yield Line(f"Device plugin: {', '.join(found.device_plugin) or f'no pod with label {_LABEL} found'}")
         yield Line(f"Kubernetes: {found.server}")
     for sentence in found.unread:
         yield Line(f"Cannot be read: {sentence}")

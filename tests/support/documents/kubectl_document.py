@@ -1,6 +1,7 @@
 """The generated part of docs/kubectl.md: every command, and its output for a small cluster."""
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from scheduler.tools.adoption.adoption import adoption
 from scheduler.tools.adoption.adoption import lines as adoption_lines
 from scheduler.tools.cli.asking import ClusterView, cluster_view
 from scheduler.tools.cli.cordoning import told
-from scheduler.tools.cli.plain import CONNECTION, arguments_of, commands_of, is_flag
+from scheduler.tools.cli.plain import CONNECTION, also_understood, arguments_of, commands_of, is_flag
 from scheduler.tools.doctor.cluster_checks import diagnosed
 from scheduler.tools.doctor.facts import ClusterFacts
 from scheduler.tools.explain.cordons import cordoned, uncordoned
@@ -66,6 +67,9 @@ def _table(group: Any) -> Iterator[str]:  # noqa: ANN401 - click's, vendored
     yield "|---|---|---|"
     yield from _rows(group, "")
     connection = [_name(one) for one in group.commands["audit"].params if one.rich_help_panel == CONNECTION]
+    yield ""
+    also = re.sub(r"[\w-]+", r"`\g<0>`", also_understood(group))
+    yield f"Also understood: {also}; `create`, `apply` and `run` with `--dry-run` (`what-if`)."
     yield ""
     yield f"All but `demo` and `completion` also have the connection flags: {', '.join(connection)}."
 
@@ -138,9 +142,8 @@ def _outputs() -> Iterator[tuple[str, str]]:
 
 
 def _held(of: World) -> HoldingPods:
-    """Return reports: gpu-a enforces by MPS, and gpu-b reports nothing."""
-    read = _read(of).reading
-    found = holding_pods(read.engine, read.unit_mib, lambda record: record.pod.key.namespace == "default")
+    """With reports: gpu-a enforces by MPS, and gpu-b reports nothing."""
+    found = holding_pods(_read(of).reading, lambda pod, _node: pod.key.namespace == "default")
     used = {("default", "web"): 29_311, ("default", "train-0"): 61_904, ("default", "notebook"): 212}
     return reported(found, {"gpu-a": "mps", "gpu-c": NONE}, used)
 

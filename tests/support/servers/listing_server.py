@@ -24,10 +24,11 @@ NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 class ListingServer(ThreadingHTTPServer):
     """The server. lists: objects by collection path, empty for other paths. refused: paths that are forbidden.
 
-    absent: paths that the server does not know. made: by path, a function that recreates its objects for each list.
-    may_write: whether nodes may be changed. before_write: called with a node before a change. named: objects that can
-    be read individually, by path. pages: text by path. requests: method and path of each. queries: path and query of
-    each GET. before_page: called with the path of a GET before its answer.
+    deleted: by the path of their collection, objects that a watch reports as deleted.
+    absent: paths that the server does not know. made: by path, what makes its objects anew each time they are listed.
+    may_write: whether nodes may be changed. before_write: called with a node before it is changed.
+    named: objects that are asked for alone, by their paths. pages: text by its path. requests: method and path of
+    each. queries: path and query of each GET. before_page: called with the path of a GET before its answer.
     """
 
     daemon_threads = True
@@ -44,6 +45,7 @@ class ListingServer(ThreadingHTTPServer):
         }
         for node in self.lists[NODES]:
             node["metadata"]["resourceVersion"] = "7"
+        self.deleted: dict[str, list[Json]] = {}
         self.refused: set[str] = set()
         self.absent: set[str] = set()
         self.made: dict[str, Callable[[], list[Json]]] = {}
@@ -170,6 +172,11 @@ class _Handler(BaseHTTPRequestHandler):
             {"type": "ADDED", "object": item}
             for item in items
             if _selected(item, query) and (lists or int(item["metadata"].get("resourceVersion") or 0) > since)
+        ]
+        lines += [
+            {"type": "DELETED", "object": item}
+            for item in (() if lists else self.server.deleted.get(path, ()))
+            if int(item["metadata"]["resourceVersion"]) > since
         ]
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

@@ -117,14 +117,14 @@ def test_without_a_pod_the_fragmentation_is_told() -> None:
 
 def test_a_cluster_file_is_only_planned_for() -> None:
     ran = CliRunner().invoke(cli, ["defragment", "apply", "--cluster-file", HALF_USED])
-    assert (ran.exit_code, "No such option: --cluster-file" in ran.stderr) == (2, True)
+    assert (ran.exit_code, "no such option --cluster-file" in ran.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("command", [["defragment", "plan"], ["what-if"]], ids=" ".join)
-def test_the_namespace_of_the_flag_is_that_of_a_manifest_without_one(tmp_path: Path, command: list[str]) -> None:
-    given = [*command, "--cluster-file", HALF_USED, "-n", "team", "-f"]
+@pytest.mark.parametrize(("command", "code"), [("defragment plan", 0), ("what-if", 1)])
+def test_the_namespace_of_the_flag_is_that_of_a_manifest_without_one(tmp_path: Path, command: str, code: int) -> None:
+    given = [*command.split(), "--cluster-file", HALF_USED, "-n", "team", "-f"]
     ran = CliRunner().invoke(cli, [*given, WHOLE_CARD])
-    assert (ran.exit_code, "team/whole-card" in ran.stdout) == (0, True), ran.output
+    assert (ran.exit_code, "team/whole-card" in ran.stdout) == (code, True), ran.output
     other = tmp_path / "pod.yaml"
     other.write_text(Path(WHOLE_CARD).read_text().replace("metadata:", "metadata:\n  namespace: ml"))
     ran = CliRunner().invoke(cli, [*given, str(other)])
@@ -204,12 +204,12 @@ def plan(place: NodeAndCards | None, *moves: Move, fragmentation: FragmentedUnit
         pytest.param(plan(ROOM), "Pod default/asks fits as it is: on node a, card 0-1 (8 each).", id="fits"),
         pytest.param(
             plan(None, fragmentation=FragmentedUnits(free=9, before=4, after=4)),
-            "No move lowers the fragmentation: 4.0 of 9.0 free units cannot be used by typical pods.",
+            "No move lowers the fragmentation: 4 of 9 free units cannot be used by typical pods.",
             id="nothing to lower",
         ),
         pytest.param(
             plan(None, move("p", ("a", 0), ("b", 0)), fragmentation=FragmentedUnits(free=9, before=4, after=1.5)),
-            "1 move reduces the memory that typical pods cannot use from 4.0 to 1.5 of 9.0 free units.",
+            "1 move reduces the memory that typical pods cannot use from 4 to 1.5 of 9 free units.",
             id="one that lowers",
         ),
     ],

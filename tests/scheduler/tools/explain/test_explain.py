@@ -183,10 +183,21 @@ def test_one_node_can_be_named() -> None:
     waits(of, "p", 9)
     (node,) = explained(of, "p", "b").nearest
     assert (node.name, [one.rule for one in node.rules]) == ("b", ["GpuShare"])
+    waits(of, "big", 20)
+    assert lines(explained(of, "big"))[0] == "Pod default/big fits on none of 2 nodes."
+    shown = lines(explained(of, "big", "b"))
+    assert shown[0] == "Pod default/big does not fit on node b."
+    assert not [line for line in shown if "node(s)" in line or line.startswith("2  ")]
     (fitting,) = explained(of, "p", "a").nearest
     assert (fitting.rules, fitting.cards[0].why) == ((), "")
     with pytest.raises(Unanswerable, match="there is no node aa; did you mean a"):
         explained(of, "p", "aa")
+
+
+def test_that_nothing_would_help_is_said_once() -> None:
+    shown = lines(explained_new(world(a=[16], b=[8]), "big", 20))
+    nothing = "Nothing on these nodes would help: no pod could make room by ending."
+    assert [line for line in shown if "help" in line.lower()] == [nothing]
 
 
 # JSON

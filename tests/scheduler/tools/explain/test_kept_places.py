@@ -176,7 +176,7 @@ def test_a_place_that_is_kept_for_another_pod_is_told_as_such() -> None:
         "its free room is set aside for default/train, which is nominated to the node",
     )
     assert [(one.pod, one.nominated) for one in node.cards[0].pods] == [("default/train", True)]
-    assert "train 15 nominated" in prose(answer)
+    assert "train (15, nominated)" in prose(answer)
     assert explained(of, "train").state == "fits"
 
 

@@ -33,6 +33,8 @@ def words(*typed: str) -> set[str]:
         pytest.param(["co"], {"cordon", "completion"}, id="the beginning of a command"),
         pytest.param(["top", ""], {"cluster", "nodes", "cards", "pods", "--help"}, id="a command of a group"),
         pytest.param(["top", "c"], {"cluster", "cards"}, id="the beginning of one"),
+        pytest.param(["ge"], {"get"}, id="another word for a command"),
+        pytest.param(["get", "p"], {"pods"}, id="a command after that word"),
         pytest.param(["top", "--so"], {"--sort-by"}, id="a flag of a group's default"),
         pytest.param(["top", "--sort-by", "m"], {"most-free"}, id="the value of a flag"),
         pytest.param(["top", "pods", "--sort-by", ""], {"name", "requested", "used"}, id="of a command of a group"),
@@ -75,6 +77,8 @@ def test_nodes_with_cards_are_offered_where_a_node_is_meant(tmp_path: Path) -> N
         assert words("cordon", "--kubeconfig", file, "") == {"gpu-a", "gpu-b"}
         assert words("top", "cards", "--kubeconfig", file, "") == {"gpu-a", "gpu-b"}
         assert words("explain", "p", "--kubeconfig", file, "--node", "gpu-b") == {"gpu-b"}
+        assert words("cordon", "gpu-b", "--kubeconfig", file, "--card", "") == {"0"}
+        assert words("cordon", "--kubeconfig", file, "node/gpu-b", "--card", "G") == {"GPU-gpu-b-0"}
         assert {method for method, _ in server.requests} == {"GET"}
     assert words("cordon", "--kubeconfig", file, "") == set()
     assert words("cordon", "--kubeconfig", str(tmp_path / "none"), "") == set()
@@ -100,10 +104,10 @@ def test_kubectl_gets_a_word_a_line_and_a_directive() -> None:
 @pytest.fixture
 def programs(tmp_path: Path) -> str:
     """A PATH that has what the scripts ask."""
-    asked = tmp_path / "kubectl_complete-gpushare"
+    asked = tmp_path / "kubectl-gpushare"
     asked.write_text(
         f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} -c "
-        "'from scheduler.tools.kubectl.completion import main; main()' \"$@\"\n"
+        "'from scheduler.tools.kubectl.main import main; main()' \"$@\"\n"
     )
     asked.chmod(0o700)
     return f"{tmp_path}:{os.environ['PATH']}"
@@ -120,6 +124,27 @@ def test_bash_offers_them(programs: str) -> None:
         [bash, "--norc", "-c", tried], env={"PATH": programs}, capture_output=True, text=True, timeout=60, check=True
     )
     assert (ran.stdout.split(), ran.stderr) == (["name", "free", "requested", "most-free", "pods", "fragmented"], "")
+
+
+def test_bash_offers_them_after_kubectl_too_and_leaves_the_rest_to_kubectl(programs: str) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    tried = f"""__start_kubectl() {{ COMPREPLY=(of-kubectl); }}
+{script("bash")}
+COMP_WORDS=(kubectl gpushare top pods --sort-by '') COMP_CWORD=5; _kubectl_with_gpushare kubectl '' --sort-by
+echo "${{COMPREPLY[@]}}"
+COMP_WORDS=(kubectl get '') COMP_CWORD=2; _kubectl_with_gpushare kubectl '' get
+echo "${{COMPREPLY[@]}}"
+complete -p kubectl
+"""
+    ran = subprocess.run(
+        [bash, "--norc", "-c", tried], env={"PATH": programs}, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stdout.splitlines() == [
+        "name requested used",
+        "of-kubectl",
+        "complete -o default -F _kubectl_with_gpushare kubectl",
+    ]
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="this machine has no zsh")

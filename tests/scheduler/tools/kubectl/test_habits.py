@@ -85,11 +85,42 @@ GUESSED: Final = [
     ("--context test top nodes", "a         2     32          3"),
     ("-n default get pods", "p     a     0 (3)"),
     ("version", "Kubernetes: v1.36.3"),
+    ("list pods", "p     a     0 (3)"),
+    ("ls", "a         2     32          3"),
+    ("get pods --sort-by memory", "p     a     0 (3)"),
+    ("top nodes --sort-by=mem", "a         2     32          3"),
+    ("top pods --all-namespaces=true", "default    p     a"),
+    ("why p", "Pod default/p is bound."),
+    ("why pod/p", "Pod default/p is bound."),
+    ("describe pods p p", "Pod default/p is bound."),
+    ("describe nodes a b", "GPU-b-1"),
+    ("describe gpus a", "default/p (3)"),
+    ("describe card GPU-a-0", "default/p (3)"),
+    ("get gpu GPU-a-0 -o name", "card/GPU-a-0"),
+    ("cordon a --gpu 0 --dry-run=server", "node a: 1 of 2 cards cordoned"),
+    ("cordon a --cards=0 --dry-run", "node a: 1 of 2 cards cordoned"),
+    ("uncordon a --all --dry-run", "node a: 0 of 2 cards uncordoned"),
+    ("what-if 3", "Pod default/what-if would fit now."),
+    ("what-if --gpu-mem 16 --copies 5", "3 of 5 copies"),
+    ("what-if 20 --gpu-count 2", "10 on each of 2 cards"),
+    ("create --dry-run=client -f docs/examples/first-pod.yaml", "Pod default/first-pod would fit now"),
+    ("apply -f docs/examples/first-pod.yaml --dry-run", "Pod default/first-pod would fit now"),
+    ("fits -f docs/examples/first-pod.yaml --copies 2", "2 of 2 copies"),
+    ("help get pods", "kubectl gpushare top pods [POD...] [flags]"),
     ("help top pods", "kubectl gpushare top pods [POD...] [flags]"),
 ]
 UNKNOWN: Final = [
-    ("status", "did you mean doctor or top cluster?"),
-    ("drain a", "did you mean cordon?"),
+    ("drain a", "did you mean cordon, or defragment plan?"),
+    ("apply -f pod.yaml", "kubectl apply -f FILE creates a pod; what-if -f FILE shows whether it would fit"),
+    ("run x --dry-run=none", "kubectl apply -f FILE creates a pod; what-if -f FILE shows whether it would fit"),
+    ("cordon a --dry-run=none", "expected --dry-run or --dry-run=client"),
+    (
+        "cordon a --crad 1",
+        "Error: no such option --crad; did you mean --card?\nUsage: kubectl gpushare cordon NODE [flags]",
+    ),
+    ("version --short", "Error: no such option --short\nUsage: kubectl gpushare version [flags]\n"),
+    ("cordon a --card 1 --all", "expected --card or --all, found both"),
+    ("top --sort-by cpu", "'requested'"),
     ("logs", "did you mean doctor?"),
     ("get events", "no such command events; commands: nodes, cards, pods, cluster"),
     ("tpo", "did you mean top?"),
@@ -174,6 +205,19 @@ def test_a_configuration_that_may_not_be_read_is_the_default_and_that_is_said(
     assert (ran.stdout, "so its defaults are used; name a file with --config" in line) == ("pod/p\n", True)
 
 
+def test_without_any_rights_only_the_error_is_shown(server: ListingServer, tmp_path: Path) -> None:
+    server.refused |= {DEPLOYMENTS, NODES, PODS}
+    ran = run(server, tmp_path, "get", "pods")
+    (line,) = ran.stderr.splitlines()
+    assert (ran.exit_code, "nodes cannot be read" in line) == (3, True), ran.stderr
+
+
+def test_what_if_ends_with_1_if_no_copy_fits(server: ListingServer, tmp_path: Path) -> None:
+    ran = run(server, tmp_path, "what-if", "17")
+    assert (ran.exit_code, ran.stdout.splitlines()[0]) == (1, "Pod default/what-if would not fit now.")
+    assert run(server, tmp_path, "what-if", "16", "--replicas", "9").exit_code == 0
+
+
 def test_a_mistake_in_the_clusters_configuration_names_the_config_map(server: ListingServer, tmp_path: Path) -> None:
     server.lists[DEPLOYMENTS] = [deployment()]
     configure(server, memroyUnit="1GiB")
@@ -194,11 +238,13 @@ def test_a_version_names_those_of_the_cluster(server: ListingServer, tmp_path: P
     assert client.startswith("Client: ")
     assert others == [
         "Scheduler: registry.example/gpushare-scheduler:0.1.0",
-        "Device plugin: not found",
+        "Device plugin: no pod with label app.kubernetes.io/name=gpushare-scheduler-device-plugin found",
         "Kubernetes: v1.36.3",
     ]
     assert run(server, tmp_path, "version", "--client").stdout.splitlines() == [client]
     assert CliRunner().invoke(cli, ["--version"]).stdout == client.replace("Client:", "kubectl-gpushare") + "\n"
+    server.lists[DEPLOYMENTS] = []
+    assert "Scheduler: no Deployment gpushare-scheduler found\n" in run(server, tmp_path, "version").stdout
     server.refused.add(DEPLOYMENTS)
     assert "Cannot be read: scheduler: deployments is forbidden" in run(server, tmp_path, "version").stdout
 
@@ -240,6 +286,21 @@ def test_watch_prints_the_table_and_then_rows_that_change(server: ListingServer,
     assert row[:2] == (["q", "b"] if what == "pods" else ["b", "2"])
 
 
+def test_watch_prints_a_last_row_of_a_pod_that_ends(server: ListingServer, tmp_path: Path) -> None:
+    server.lists[PODS].append(msgspec.to_builtins(wire_pod("waits", 99)))
+    with watching(server, tmp_path, "get", "pods", "--no-headers") as process:
+        assert process.stdout is not None
+        assert {process.stdout.readline().split()[0] for _ in range(2)} == {"p", "waits"}
+        held = server.lists[PODS][0]["metadata"]
+        held |= {"resourceVersion": "200", "deletionTimestamp": "2026-11-22T08:42:09Z"}
+        assert process.stdout.readline().split()[::8] == ["p", "terminating"]
+        for pod in server.lists[PODS]:
+            pod["metadata"]["resourceVersion"] = "300"
+        server.deleted[PODS], server.lists[PODS] = server.lists[PODS], []
+        rows = sorted(process.stdout.readline().split() for _ in range(2))
+        assert [(name, row[-1]) for name, *row in rows] == [("p", "gone"), ("waits", "gone")]
+
+
 def test_watch_asks_for_the_isolation_of_a_node_once(server: ListingServer, tmp_path: Path) -> None:
     with watching(server, tmp_path, "top", "pods", "--no-headers") as process:
         assert process.stdout is not None
@@ -274,11 +335,11 @@ def test_a_watch_of_what_may_not_be_read_ends(server: ListingServer, tmp_path: P
 
 def test_nothing_to_show_is_said_on_standard_error(server: ListingServer, tmp_path: Path) -> None:
     ran = run(server, tmp_path, "top", "pods", "-n", "other")
-    assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "", "no pods with GPU memory here; try -A\n")
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "", "no pods with GPU memory in namespace other\n")
     server.lists[PODS].clear()
     server.lists[NODES].clear()
     assert run(server, tmp_path, "top", "nodes").stderr == "no nodes with GPU memory\n"
-    assert run(server, tmp_path, "top", "cards").stderr == "no cards\n"
+    assert run(server, tmp_path, "top", "cards").stderr == "no cards on any node\n"
 
 
 def test_a_request_is_given_up_after_the_time_of_the_flag(tmp_path: Path) -> None:

@@ -76,9 +76,40 @@ def rows(ran: Result) -> list[list[str]]:
 
 def test_pods_of_the_namespace_with_what_they_hold_and_use(server: ListingServer, tmp_path: Path) -> None:
     ran = run(server, tmp_path)
-    head, row = (line.split() for line in ran.stdout.splitlines())
-    assert head == ["NAME", "NODE", "CARDS", "REQUESTED", "LIMIT", "USED"]
-    assert row == ["web", "a", "0", "(3)", "3", "GiB", "enforced", "(mps)", "4", "MiB"]
+    head, row, waits = (line.split() for line in ran.stdout.splitlines())
+    assert head == ["NAME", "NODE", "CARDS", "REQUESTED", "LIMIT", "USED", "STATE"]
+    assert row == ["web", "a", "0", "(3)", "3", "GiB", "enforced", "(mps)", "4", "MiB", "running"]
+    assert waits == ["waits", "-", "-", "8", "GiB", "-", "-", "pending"]
+
+
+def test_a_pod_that_waits_is_shown_but_counted_apart(server: ListingServer, tmp_path: Path) -> None:
+    stranger = wire_pod("stranger", 2, scheduler="default-scheduler")
+    server.lists[PODS] += [msgspec.to_builtins(one) for one in (stranger, wire_pod("cpu-only"))]
+    document = json.loads(run(server, tmp_path, "-o", "json").stdout)
+    assert [pod["name"] for pod in document["pods"]] == ["web"]
+    assert [(pod["name"], pod["node"], pod["state"]) for pod in document["waiting"]] == [
+        ("stranger", "", "pending"),
+        ("waits", "", "pending"),
+    ]
+    assert run(server, tmp_path, "waits", "--no-headers").stdout.split()[:2] == ["waits", "-"]
+    ran = run(server, tmp_path, "none")
+    words = "pod none does not exist in namespace default, or requests no GPU memory"
+    assert (ran.exit_code, words in ran.stderr) == (1, True), ran.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "scope"),
+    [
+        (["-n", "other"], " in namespace other"),
+        (["-A", "-l", "app=none"], " in any namespace with labels app=none"),
+        (["--node", "c"], " on node c in namespace default"),
+    ],
+)
+def test_an_empty_result_names_its_scope(
+    server: ListingServer, tmp_path: Path, arguments: list[str], scope: str
+) -> None:
+    ran = run(server, tmp_path, *arguments)
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "", f"no pods with GPU memory{scope}\n")
 
 
 def test_a_limit_that_is_only_counted_is_advisory(server: ListingServer, tmp_path: Path) -> None:
@@ -95,20 +126,25 @@ def test_a_limit_that_is_only_counted_is_advisory(server: ListingServer, tmp_pat
 
 def test_of_all_namespaces_their_column_is_shown(server: ListingServer, tmp_path: Path) -> None:
     shown = [row[:3] for row in map(str.split, run(server, tmp_path, "-A").stdout.splitlines())]
-    assert shown == [["NAMESPACE", "NAME", "NODE"], ["default", "web", "a"], ["ml", "train", "b"]]
+    assert shown == [
+        ["NAMESPACE", "NAME", "NODE"],
+        ["default", "web", "a"],
+        ["ml", "train", "b"],
+        ["default", "waits", "-"],
+    ]
     (train,) = run(server, tmp_path, "-n", "ml", "--no-headers").stdout.splitlines()
-    assert train.split() == ["train", "b", "1", "(8)", "8", "GiB", "unknown", "-"]
+    assert train.split() == ["train", "b", "1", "(8)", "8", "GiB", "unknown", "-", "running"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
         pytest.param(["-l", "app=web"], ["pod/web"], id="a label"),
-        pytest.param(["-l", "app!=web"], ["pod/train"], id="another label"),
-        pytest.param(["-l", "app notin (web,api),!tier"], ["pod/train"], id="labels of a set"),
+        pytest.param(["-l", "app!=web"], ["pod/train", "pod/waits"], id="another label"),
+        pytest.param(["-l", "app notin (web,api),!tier"], ["pod/train", "pod/waits"], id="labels of a set"),
         pytest.param(["--node", "b"], ["pod/train"], id="a node"),
-        pytest.param(["--sort-by", "requested"], ["pod/train", "pod/web"], id="sorted by request"),
-        pytest.param(["--sort-by", "used"], ["pod/web", "pod/train"], id="sorted by use"),
+        pytest.param(["--sort-by", "requested"], ["pod/train", "pod/web", "pod/waits"], id="sorted by request"),
+        pytest.param(["--sort-by", "used"], ["pod/web", "pod/train", "pod/waits"], id="sorted by use"),
         pytest.param(["pod/train"], ["pod/train"], id="a name"),
     ],
 )
@@ -129,8 +165,8 @@ def test_json_and_yaml_have_all_of_it(server: ListingServer, tmp_path: Path) -> 
 
 def test_metrics_that_may_not_be_read_are_unknown(server: ListingServer, tmp_path: Path) -> None:
     server.refused.add(METRICS)
-    ran = run(server, tmp_path)
-    assert (ran.exit_code, ran.stderr, ran.stdout.split()[-1]) == (0, "", "-")
+    ran = run(server, tmp_path, "web")
+    assert (ran.exit_code, ran.stderr, ran.stdout.split()[-2]) == (0, "", "-")
 
 
 def test_a_pod_on_an_unknown_card_says_so(server: ListingServer, tmp_path: Path) -> None:
@@ -172,8 +208,8 @@ def test_plugins_that_do_not_answer_take_a_limited_time_together(
     server.before_page = lambda path: "silent" not in path or answered.wait(30.0)
     monkeypatch.setattr(node_reports, "_ALL_ANSWERS_S", 0.5)
     began_s = time.monotonic()
-    ran = run(server, tmp_path, "-A", "--no-headers")
+    ran = run(server, tmp_path, "-A", "-l", "app", "--no-headers")
     answered.set()
     assert (ran.exit_code, time.monotonic() - began_s < 6.0) == (0, True), ran.output
     assert ran.stderr == "some device plugins did not answer within 0.5 s: USED is incomplete\n"
-    assert [line.split()[-2:] for line in ran.stdout.splitlines()] == [["4", "MiB"], ["(mps)", "-"]]
+    assert [line.split()[-3:-1] for line in ran.stdout.splitlines()] == [["4", "MiB"], ["(mps)", "-"]]
