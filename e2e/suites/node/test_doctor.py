@@ -48,7 +48,7 @@ async def test_of_a_node_that_is_not_each_thing_is_said_with_what_to_do(shared: 
         failed = {one.check: one for one in report.findings if one.verdict is Verdict.FAILED}
         assert (code, set(failed)) == (1, {"pods", "cards"}), said
         assert "default/by-hand (schedulerName default-scheduler)" in failed["pods"].found
-        assert "GSP time-out" in failed["cards"].remedy
+        assert "GSP timeout" in failed["cards"].remedy
 
 
 @pytest.mark.usefixtures("on_node")

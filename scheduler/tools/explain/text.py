@@ -130,7 +130,7 @@ def _verdict(answer: Explanation, width: int) -> Iterator[str]:
 
 def _nearest(nodes: Sequence[ExplainedNode], width: int) -> Iterator[str]:
     yield ""
-    yield f"The {len(nodes)} nodes nearest to fitting:"
+    yield f"The {len(nodes)} nodes closest to fitting:"
     helped = any(node.remedy not in {"", NOTHING} for node in nodes)
     rows = [
         (
