@@ -76,7 +76,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
             READYZ: "CUDA does not start on any card",
             "GPUNotReady": "nvidia-modprobe -u -c=0",
         },
-        "`/dev/nvidia-uvm` is missing, or has the number of an earlier boot",
+        "`/dev/nvidia-uvm` is missing, or has the device number of an earlier boot",
         working=0,
     ),
     "cuInit 100": of_cuda("100", "cuInit returned 100: CUDA finds no card", "a device node of the card is missing"),
