@@ -20,6 +20,7 @@ from scheduler.tools.kubectl.top import PROGRAM, top
 _NODES: Final = [word for word, kind in KINDS.items() if kind == "nodes"]
 _CARDS: Final = [word for word, kind in KINDS.items() if kind == "cards"]
 _PODS: Final = [word for word, kind in KINDS.items() if kind == "pods"]
+_NOT_DRAINED: Final = "cordon keeps new pods off a card; defragment plan shows which pods to move for another one"
 _NOT_CREATED: Final = "kubectl apply -f FILE creates a pod; what-if -f FILE shows whether it would fit"
 
 _Node = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
@@ -37,7 +38,7 @@ class _Root(PlainGroup):
         **dict.fromkeys(("get", "list", "ls", "usage"), ("top",)),
         **dict.fromkeys(("describe", "why"), ("explain",)),
         **dict.fromkeys(("fit", "fits", "simulate"), ("what-if",)),
-        **dict.fromkeys(("check", "health", "status"), ("doctor",)),
+        **dict.fromkeys(("check", "cluster-info", "health", "status"), ("doctor",)),
         **{f"{verb} {word}": ("explain",) for word in _PODS for verb in ("describe", "explain", "why")},
         **{f"describe {word}": ("top", "cards", "-o", "wide") for word in (*_NODES, *_CARDS)},
         "describe cluster": ("top", "cluster"),
@@ -46,7 +47,7 @@ class _Root(PlainGroup):
     }
     meant: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("apply", "create", "run"), _NOT_CREATED),
-        "drain": "did you mean cordon, or defragment plan?",
+        **dict.fromkeys(("drain", "evict"), _NOT_DRAINED),
         "events": "did you mean explain?",
         "inspect": "did you mean top cards or top pods?",
         "logs": "did you mean doctor?",

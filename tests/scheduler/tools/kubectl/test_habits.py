@@ -110,7 +110,8 @@ GUESSED: Final = [
     ("help top pods", "kubectl gpushare top pods [POD...] [flags]"),
 ]
 UNKNOWN: Final = [
-    ("drain a", "did you mean cordon, or defragment plan?"),
+    ("drain a", "cordon keeps new pods off a card; defragment plan"),
+    ("evict pod-a", "cordon keeps new pods off a card; defragment plan"),
     ("apply -f pod.yaml", "kubectl apply -f FILE creates a pod; what-if -f FILE shows whether it would fit"),
     ("run x --dry-run=none", "kubectl apply -f FILE creates a pod; what-if -f FILE shows whether it would fit"),
     ("cordon a --dry-run=none", "expected --dry-run or --dry-run=client"),
