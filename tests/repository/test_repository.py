@@ -23,7 +23,7 @@ MAX_FUNCTION_LINES: Final = 50
 MAX_MODULES: Final = 20
 
 # Somebody's machine, and where packages come from: neither is the same for the next person.
-MACHINE_PATH: Final = re.compile(r"(?<![\w.}>-])/(?:home|root|work|Users)/\w")
+MACHINE_PATH: Final = re.compile(r"(?<![\w.}>-])/(?:home(?!/kubernetes/bin)|root|work|Users)/\w")
 REGISTRY: Final = re.compile(
     r"\b(?:pypi\.org|pythonhosted\.org|registry\.npmjs\.org|proxy\.golang\.org|static\.crates\.io)\b"
     r"|--(?:extra-)?index-url\b|--find-[l]inks\b"

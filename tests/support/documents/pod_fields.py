@@ -23,8 +23,8 @@ class Verdict(StrEnum):
     affect where the pod may run.
     """
 
-    JUDGED = "judged"
-    REFUSED = "refused"
+    JUDGED = "evaluated"
+    REFUSED = "rejected"
     KUBELET = "left to the kubelet"
     IRRELEVANT = "irrelevant"
 
