@@ -94,13 +94,13 @@ def contact_series(prefix: str) -> tuple[Series, Series]:
         Series(
             name=f"{prefix}api_last_answer_age_seconds",
             kind="gauge",
-            says="Time since the API server last sent something. A quiet watch gets a bookmark about every minute.",
+            says="Time since the API server last sent data. A quiet watch gets a bookmark about every minute.",
             labels=labels,
         ),
         Series(
             name=f"{prefix}api_failing_seconds",
             kind="gauge",
-            says="How long the API server has not answered, or has rejected requests; 0 while it answers.",
+            says="How long the API server has not answered or has rejected requests; 0 while it answers.",
             labels=labels,
         ),
     )
