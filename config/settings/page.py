@@ -29,9 +29,8 @@ class PageSection(Section):
     listen: Address = Field(
         default="127.0.0.1:10264",
         description="Address and port of the page. Port 0: any free port. Reach the default with `kubectl "
-        "port-forward`, which encrypts the connection. Any other address than loopback requires `certFile` and "
-        "`keyFile`. If the page listens on all addresses (`:10264`) or on the pod's, a standby gets its answers from "
-        "the leader.",
+        "port-forward`, which encrypts. Any address other than loopback requires `certFile` and `keyFile`. If the "
+        "page listens on all addresses (`:10264`) or on the pod's, a standby gets its answers from the leader.",
     )
     cert_file: str = Field(default="", description="Certificate of the page with its chain, in PEM format.")
     key_file: str = Field(default="", description="Private key of the certificate, in PEM format.")

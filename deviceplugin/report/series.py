@@ -30,9 +30,9 @@ CARD: Final = (
 )
 _CONTAINER: Final = (
     *CARD,
-    Label("namespace", "namespaces of the pods"),
-    Label("pod", "GPU pods of the node"),
-    Label("container", "containers of the pods"),
+    Label("namespace", "pods' namespaces"),
+    Label("pod", "GPU pods"),
+    Label("container", "pods' containers"),
 )
 _REFUSAL: Final = Label(
     "reason",

@@ -14,11 +14,11 @@ PREFIX: Final = "gpushare_scheduler_"
 MOST_NAMESPACES: Final = 1000
 
 SAME: Final = "the same"
-_PROFILE: Final = Label("profile", "profiles of the configuration")
+_PROFILE: Final = Label("profile", "configured profiles")
 _NODE: Final = Label("node", "nodes with cards")
-_NODES_OF_CARDS: Final = Label("node", "nodes with cards, if `perCardMetrics` is on")
+_NODES_OF_CARDS: Final = Label("node", "nodes with cards, with `perCardMetrics`")
 _NAMESPACE: Final = Label("namespace", f"{MOST_NAMESPACES:,} with the most memory, and `_other`")
-_PLUGIN: Final = Label("plugin", "plugins of the configuration, and `EveryNode`, `NoNodes`, `SchedulerError`")
+_PLUGIN: Final = Label("plugin", "configured plugins, `EveryNode`, `NoNodes`, `SchedulerError`")
 
 READY: Final = Series(
     name=f"{PREFIX}ready",
@@ -99,14 +99,14 @@ LOST_WAKEUPS: Final = Series(
 WAITING: Final = Series(
     name=f"{PREFIX}waiting_pods",
     kind="gauge",
-    says="Waiting pods with a message, by the plugin that rejects nodes; a pod counts once for each such plugin.",
+    says="Waiting pods with a message, by rejecting plugin; a pod counts once per plugin.",
     labels=(_PLUGIN,),
     of_leader=True,
 )
 LONGEST_WAIT: Final = Series(
     name=f"{PREFIX}longest_wait_seconds",
     kind="gauge",
-    says="Age of the oldest waiting pod, by the plugin that rejects nodes.",
+    says="Age of the oldest waiting pod, by rejecting plugin.",
     labels=(_PLUGIN,),
     of_leader=True,
 )

@@ -89,7 +89,7 @@ class Contact:
 
 def contact_series(prefix: str) -> tuple[Series, Series]:
     """Age of the last answer, and for how long requests fail. prefix: prefix of the program's metric names."""
-    labels = (Label("request", "watches, and other requests while they fail"),)
+    labels = (Label("request", "watches, and failing requests"),)
     return (
         Series(
             name=f"{prefix}api_last_answer_age_seconds",

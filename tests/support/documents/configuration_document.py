@@ -35,7 +35,7 @@ profiles:
     args:
       cardPolicy: binpack
       nodePolicy: spread
-- schedulerName: gpushare-training # another name, other preferences
+- schedulerName: gpushare-training
   plugins:
     score:
       enabled:
