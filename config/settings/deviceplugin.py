@@ -121,10 +121,11 @@ class Kubelet(Section):
     """Paths of the kubelet's sockets."""
 
     device_plugin_dir: AbsolutePath = Field(
-        default="/var/lib/kubelet/device-plugins", description="The kubelet's device plugin sockets and checkpoint."
+        default="/var/lib/kubelet/device-plugins",
+        description="Directory of the kubelet's device plugin sockets and checkpoint.",
     )
     pod_resources_socket: AbsolutePath = Field(
-        default="/var/lib/kubelet/pod-resources/kubelet.sock", description="The kubelet's PodResources API."
+        default="/var/lib/kubelet/pod-resources/kubelet.sock", description="Socket of the kubelet's PodResources API."
     )
 
 
@@ -308,8 +309,10 @@ class DevicePluginConfiguration(Section):
         description="[Mechanism](isolation.md) that keeps a container within its share of a card: `none`, `mps`, "
         "`hami-core`, or the absolute path of your own description.",
     )
-    mps: Mps = Field(default=Mps(), description="With `isolation: mps`.")
-    hami_core: HamiCore = Field(default=HamiCore(), validate_default=True, description="With `isolation: hami-core`.")
+    mps: Mps = Field(default=Mps(), description="Settings for `isolation: mps`.")
+    hami_core: HamiCore = Field(
+        default=HamiCore(), validate_default=True, description="Settings for `isolation: hami-core`."
+    )
 
     @field_validator("cdi_spec_dirs")
     @classmethod

@@ -28,7 +28,7 @@ READY: Final = Series(
 LEADS: Final = Series(
     name=f"{PREFIX}leads",
     kind="gauge",
-    says="1 in the active replica and without leader election, 0 on standby.",
+    says="1 if the replica is active, 0 if it is on standby; always 1 without leader election.",
 )
 MASTER: Final = Series(
     name="leader_election_master_status",

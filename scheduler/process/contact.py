@@ -94,7 +94,7 @@ def contact_series(prefix: str) -> tuple[Series, Series]:
         Series(
             name=f"{prefix}api_last_answer_age_seconds",
             kind="gauge",
-            says="Time since the API server last sent data. A quiet watch gets a bookmark about every minute.",
+            says="Time since the API server last sent data; for a quiet watch, about a minute at most.",
             labels=labels,
         ),
         Series(
