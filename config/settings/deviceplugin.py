@@ -89,7 +89,7 @@ class Mps(Section):
 
     daemons: Literal["plugin", "external"] = Field(
         default="plugin",
-        description="Who runs the control daemons, one per card: the plugin, or you (`external`).",
+        description="Program that runs the control daemons, one per card: the plugin, or one of yours (`external`).",
     )
     control: str = Field(
         default="nvidia-cuda-mps-control",

@@ -14,7 +14,7 @@ _SHORTEST_RETRY_S: Final = 0.1
 
 
 class LeaderElectionSection(Section):
-    """Choosing the active replica."""
+    """Election of the active replica."""
 
     leader_elect: bool = Field(
         default=True,

@@ -242,7 +242,7 @@ class SchedulerConfiguration(Section):
         description="How often each card's ledger is checked against pods and nodes.",
     )
     leader_election: LeaderElectionSection = Field(
-        default=LeaderElectionSection(), description="Choosing the active replica."
+        default=LeaderElectionSection(), description="Election of the active replica."
     )
     client_connection: ClientConnection = Field(default=ClientConnection(), description="How to reach the API server.")
     listen: Address = Field(
@@ -257,7 +257,8 @@ class SchedulerConfiguration(Section):
     page: PageSection = Field(default=PageSection(), description="The web page.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Minimum log level. `debug` also shows why each failed attempt rejected some of the nodes.",
+        description="Minimum log level. `debug` also shows, for each failed attempt, why some of the nodes were "
+        "rejected.",
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="`auto`: console in a terminal, otherwise JSON, one object per line."
