@@ -89,7 +89,7 @@ class Mps(Section):
 
     daemons: Literal["plugin", "external"] = Field(
         default="plugin",
-        description="Owner of the control daemons, one per card: `plugin`, or you (`external`).",
+        description="Program that runs the control daemons, one per card: the plugin, or one of yours (`external`).",
     )
     control: str = Field(
         default="nvidia-cuda-mps-control",
@@ -97,13 +97,13 @@ class Mps(Section):
         description="NVIDIA's control program: a path, or a name on `PATH`.",
     )
     arguments: tuple[str, ...] = Field(
-        default=("-f",), description="Arguments of a daemon. It must stay in the foreground."
+        default=("-f",), description="Arguments of a daemon, which must stay in the foreground."
     )
     directory: AbsolutePath = Field(
         default="/run/gpushare/mps",
         max_length=_LONGEST_MPS_DIRECTORY,
-        description="Directory of the daemons' pipes, with the same path on the node, in the plugin's container and in "
-        "clients. It cannot be in the kubelet's directories, because servers of any user need access.",
+        description="Directory of the daemons' pipes; its path is the same on the node, in the plugin's container and "
+        "in clients. It cannot be in the kubelet's directories, because servers of all users need access.",
     )
 
 
@@ -121,20 +121,21 @@ class Kubelet(Section):
     """Paths of the kubelet's sockets."""
 
     device_plugin_dir: AbsolutePath = Field(
-        default="/var/lib/kubelet/device-plugins", description="The kubelet's device plugin sockets and checkpoint."
+        default="/var/lib/kubelet/device-plugins",
+        description="Directory of the kubelet's device plugin sockets and checkpoint.",
     )
     pod_resources_socket: AbsolutePath = Field(
-        default="/var/lib/kubelet/pod-resources/kubelet.sock", description="The kubelet's PodResources API."
+        default="/var/lib/kubelet/pod-resources/kubelet.sock", description="Socket of the kubelet's PodResources API."
     )
 
 
 class DevicePluginConfiguration(Section):
-    """All settings. A file names `apiVersion` and `kind`; `nodeName` usually comes from `NODE_NAME`."""
+    """All settings. A file must have `apiVersion` and `kind`; `nodeName` usually comes from `NODE_NAME`."""
 
     api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="Version and kind of this file.")
     kind: Literal["DevicePluginConfiguration"] = Field(default=KIND, description="Version and kind of this file.")
     node_name: NodeName = Field(
-        description="The node that the plugin runs on. In a file for all nodes, leave it out and set `NODE_NAME`."
+        description="The node that the plugin runs on. In a file for all nodes, omit it and set `NODE_NAME`."
     )
     pod_uid: str = Field(
         default="",
@@ -169,8 +170,8 @@ class DevicePluginConfiguration(Section):
         validation_alias="memoryUnitMiB",
         ge=1,
         le=LARGEST_UNIT_MIB,
-        description="MiB in one unit of `gpuMem`, the same as the scheduler's. Use 128 or more, because each unit is "
-        "one of the kubelet's devices. The plugin does not start if the device list exceeds 4 MiB.",
+        description="MiB in one unit of `gpuMem`, the same as the scheduler's. Use 128 or more, because the kubelet "
+        "counts each unit as a device. The plugin does not start if the device list exceeds 4 MiB.",
     )
     announce_gpu_core: bool = Field(
         default=False, description="Add 100 `gpuCore` for each usable card to the node's capacity."
@@ -178,13 +179,13 @@ class DevicePluginConfiguration(Section):
     mode: Mode = Field(
         default="auto",
         description="How a container gets its card: through CDI devices, or through `NVIDIA_VISIBLE_DEVICES` "
-        "(`environment`). `auto` [chooses](node.md#how-a-card-gets-into-a-container).",
+        "(`environment`). `auto` [chooses the mode](node.md#how-a-card-gets-into-a-container).",
     )
     cdi_dir: AbsolutePath = Field(default="/var/run/cdi", description="Directory for the plugin's own CDI specs.")
     cdi_spec_dirs: tuple[AbsolutePath, ...] = Field(
         default=("/var/run/cdi",),
-        description="Directories with NVIDIA's CDI specs, in order of rising priority: kind `nvidia.com/gpu`, also "
-        "with the prefix `k8s.device-plugin.`, `runtime.` or `management.`.",
+        description="Directories with NVIDIA's CDI specs, lowest priority first. The specs have the kind "
+        "`nvidia.com/gpu`, possibly with the prefix `k8s.device-plugin.`, `runtime.` or `management.`.",
     )
     nvidia_ctk: str = Field(
         default="nvidia-ctk",
@@ -195,34 +196,35 @@ class DevicePluginConfiguration(Section):
     state_dir: AbsolutePath = Field(
         default=DEFAULT_STATE_DIR,
         description="Directory for [files that must outlive the container](node-reference.md#state-directory). Do not "
-        "use the kubelet's directory itself: a starting kubelet deletes the files in it, but not in subdirectories.",
+        "use the kubelet's own directory: a starting kubelet deletes the files in it, but not those in "
+        "subdirectories.",
     )
     host_proc: AbsolutePath = Field(default="/proc", description="The host's `/proc`, used to trace processes to pods.")
     host_dev: AbsolutePath = Field(
         default="/host/dev",
         description="The host's `/dev`. Without this mount, the plugin does not compare NVIDIA's CDI specs with the "
-        "device nodes, and in environment mode does not report these to the kubelet.",
+        "device nodes. In environment mode it then does not report device nodes to the kubelet.",
     )
     simulate: str = Field(
-        default="", description="A cluster file; the plugin announces its cards instead of real ones."
+        default="", description="A cluster file; the plugin announces the file's cards instead of real ones."
     )
     simulate_control: str = Field(
         default="",
         validate_default=True,
-        description="A unix socket to inject faults into simulated cards; needs `simulate`.",
+        description="A Unix socket for injecting faults into simulated cards; needs `simulate`.",
     )
     unified_memory_mib: int = Field(
         default=0,
         validation_alias="unifiedMemoryMiB",
         ge=0,
         le=_LARGEST_MEMORY_MIB,
-        description="MiB to share per card if the card shares the machine's memory and reports no size. 0: such a card "
-        "has no units.",
+        description="Size in MiB of a card that shares the machine's memory and reports no size. 0: such a card has "
+        "no units.",
     )
     count_reserved_memory: bool = Field(
         default=False,
         description="Also count the memory that the driver reserves, like the legacy plugin: a T4 has 15 units, not "
-        "14. If pods use every unit of a card to the last MiB, the last memory allocation fails.",
+        "14. If pods use a card's units completely, the last memory allocation fails.",
     )
     driver_root: Annotated[str, AfterValidator(_absolute_or_empty)] = Field(
         default="",
@@ -232,7 +234,7 @@ class DevicePluginConfiguration(Section):
     old_style_ids: bool = Field(
         default=False, description="Use device IDs `<UUID>-_-<number>`, like the legacy plugin."
     )
-    health_check: bool = Field(default=True, description="Take unhealthy cards out of use until they recover.")
+    health_check: bool = Field(default=True, description="Do not use unhealthy cards until they recover.")
     reading_interval_s: Seconds = Field(
         default=10.0,
         validation_alias="readingInterval",
@@ -245,8 +247,8 @@ class DevicePluginConfiguration(Section):
         validation_alias="driverExitAfter",
         ge=0.0,
         le=_LONGEST_EXIT_AFTER_S,
-        description="Exit if the driver could not be opened for this long, so that the kubelet recreates the "
-        "container. `0`: never.",
+        description="Exit if the driver cannot be opened for this long, so that the kubelet recreates the container. "
+        "`0`: never.",
     )
     ignored_xids: tuple[XidNumber, ...] = Field(
         default=(), description="XIDs to ignore, in addition to application errors."
@@ -257,7 +259,8 @@ class DevicePluginConfiguration(Section):
     )
     monitor: Annotated[Monitor, BeforeValidator(_off)] = Field(
         default="warn",
-        description="Reaction to a pod that uses more memory of a card than it requested: none, an Event, or eviction.",
+        description="Reaction to a pod that uses more of a card's memory than it requested: none, an Event, or "
+        "eviction.",
     )
     monitor_allowance_mib: int = Field(
         default=512,
@@ -271,11 +274,11 @@ class DevicePluginConfiguration(Section):
         description="Evict pods that the kubelet admitted before it knew `gpuMem`; they never get devices.",
     )
     evict_mismatched: bool = Field(
-        default=False, description="Evict pods with a container on a card other than the one the scheduler chose."
+        default=False, description="Evict pods that have a container on a card that the scheduler did not choose."
     )
     evict_unscheduled: bool = Field(
         default=False,
-        description="Evict pods that request `gpuMem` but bypassed the scheduler.",
+        description="Evict pods that requested `gpuMem` but bypassed the scheduler.",
     )
     announce_outside_use: bool = Field(
         default=False,
@@ -306,8 +309,10 @@ class DevicePluginConfiguration(Section):
         description="[Mechanism](isolation.md) that keeps a container within its share of a card: `none`, `mps`, "
         "`hami-core`, or the absolute path of your own description.",
     )
-    mps: Mps = Field(default=Mps(), description="With `isolation: mps`.")
-    hami_core: HamiCore = Field(default=HamiCore(), validate_default=True, description="With `isolation: hami-core`.")
+    mps: Mps = Field(default=Mps(), description="Settings for `isolation: mps`.")
+    hami_core: HamiCore = Field(
+        default=HamiCore(), validate_default=True, description="Settings for `isolation: hami-core`."
+    )
 
     @field_validator("cdi_spec_dirs")
     @classmethod

@@ -19,10 +19,11 @@ API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "IsolationMechanism"
 
 PLACEHOLDERS: Final[Mapping[str, str]] = {
-    "units": "units on each of its cards",
-    "mib": "the same in MiB",
-    "percent": "percentage of each card: its `gpuCore` request, otherwise its share of the card's memory, at least 1",
-    "uuid": "UUIDs of its cards by index, comma-separated",
+    "units": "units that it has on each of its cards",
+    "mib": "these units in MiB",
+    "percent": "percentage of each card, at least 1: its `gpuCore` request, or otherwise its share of the card's "
+    "memory",
+    "uuid": "UUIDs of its cards in order of index, comma-separated",
     "index": "indexes of its cards, comma-separated",
     "pod_uid": "UID of its pod",
     "container": "its name",
@@ -75,14 +76,14 @@ Preparation: TypeAlias = Literal["none", "mps"]
 
 
 class IsolationMount(Section):
-    """A path in the container, from exactly one of `hostPath`, `directory` and `content`."""
+    """A path in the container. Set exactly one of `hostPath`, `directory` and `content`."""
 
     container_path: PathTemplate = Field(description="Path in the container.")
     host_path: PathTemplate | None = Field(default=None, description="A file or directory on the node.")
     directory: Keeper | None = Field(
         default=None,
-        description="A directory that the plugin creates, open to every user: `container`, one per container, removed "
-        "with its pod; `node`, one for all containers.",
+        description="A directory that the plugin creates, open to every user. `container`: one per container, removed "
+        "with its pod. `node`: one for all containers.",
     )
     content: str | None = Field(
         default=None,
@@ -112,21 +113,21 @@ class IsolationHook(Section):
     """A CDI hook."""
 
     hook_name: Literal["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"] = (
-        Field(description="Stage at which it runs.")
+        Field(description="Stage at which the hook runs.")
     )
     path: AbsolutePath = Field(description="A program on the node.")
-    args: tuple[Template, ...] = Field(default=(), description="Its arguments, beginning with the program's name.")
+    args: tuple[Template, ...] = Field(default=(), description="The program's arguments, beginning with its own name.")
 
 
 class IsolationMechanism(Section):
-    """Additions for each container with GPU memory, on top of its cards."""
+    """Additions to each container with GPU memory, apart from its cards."""
 
     api_version: Literal["gpushare/v1alpha1"] = Field(default=API_VERSION, description="Version and kind of this file.")
     kind: Literal["IsolationMechanism"] = Field(default=KIND, description="Version and kind of this file.")
     environment: dict[str, Template] = Field(default={}, description="Environment variables, by name.")
     mounts: tuple[IsolationMount, ...] = Field(default=(), description="Mounts.")
     device_nodes: tuple[AbsolutePath, ...] = Field(
-        default=(), description="Device nodes of the host, available in the container under the same path."
+        default=(), description="Device nodes of the host that containers get under the same path."
     )
     hooks: tuple[IsolationHook, ...] = Field(
         default=(), description="CDI hooks; they need `mode: cdi` in the configuration."

@@ -14,34 +14,35 @@ _SHORTEST_RETRY_S: Final = 0.1
 
 
 class LeaderElectionSection(Section):
-    """Which of several replicas is active."""
+    """Election of the active replica."""
 
     leader_elect: bool = Field(
         default=True,
-        description="Only the holder of the Lease schedules. Use false only for a single replica, such as in a test: "
-        "a second one would allocate the same memory again.",
+        description="Only the holder of the Lease schedules. Set it to false only for a single replica, such as in a "
+        "test; a second one would allocate the same memory again.",
     )
     lease_duration_s: Seconds = Field(
         default=15.0,
         validation_alias="leaseDuration",
         ge=2,
         le=_LONGEST_LEASE_S,
-        description="How long standbys wait after the last renewal, in whole seconds.",
+        description="How long after the last renewal standbys wait, in whole seconds.",
     )
     renew_deadline_s: Seconds = Field(
         default=10.0,
         validation_alias="renewDeadline",
         ge=1,
         le=_LONGEST_LEASE_S,
-        description="How long the leader continues without a renewal. Then it sends nothing until it renews the Lease, "
-        "and exits if another replica has it. `bindTimeout` must be shorter than `leaseDuration` minus this.",
+        description="How long the leader continues if it cannot renew the Lease. Then it sends nothing until it has "
+        "renewed it, and exits if another replica holds it. `bindTimeout` must be shorter than `leaseDuration` minus "
+        "`renewDeadline`.",
     )
     retry_period_s: Seconds = Field(
         default=2.0,
         validation_alias="retryPeriod",
         ge=_SHORTEST_RETRY_S,
         le=_LONGEST_LEASE_S,
-        description="How often the leader renews the Lease, and how long a replica waits after a failure.",
+        description="How often the leader renews the Lease, and how long a replica waits before it retries.",
     )
     resource_lock: Literal["leases"] = Field(default="leases", description="Kind of lock.")
     resource_name: str = Field(
@@ -54,7 +55,7 @@ class LeaderElectionSection(Section):
         default="kube-system",
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
         max_length=63,
-        description="Namespace of the Lease, wherever the scheduler runs.",
+        description="Namespace of the Lease, even if the scheduler runs in another one.",
     )
 
     @field_validator("lease_duration_s")

@@ -29,11 +29,11 @@ class PageSection(Section):
     listen: Address = Field(
         default="127.0.0.1:10264",
         description="Address and port of the page. Port 0: any free port. Reach the default with `kubectl "
-        "port-forward`, which encrypts. Any address other than loopback requires `certFile` and `keyFile`. On all "
-        "addresses (`:10264`) or the pod's, a standby gets its answers from the leader.",
+        "port-forward`, which encrypts. Any address other than loopback requires `certFile` and `keyFile`. If the "
+        "page listens on all addresses (`:10264`) or on the pod's, a standby gets its answers from the leader.",
     )
-    cert_file: str = Field(default="", description="Certificate of the page, PEM, with its chain.")
-    key_file: str = Field(default="", description="Private key of the certificate, PEM.")
+    cert_file: str = Field(default="", description="Certificate of the page with its chain, in PEM format.")
+    key_file: str = Field(default="", description="Private key of the certificate, in PEM format.")
 
     @model_validator(mode="after")
     def _no_token_in_the_clear(self) -> Self:

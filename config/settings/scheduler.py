@@ -103,10 +103,10 @@ SchedulerName: TypeAlias = Annotated[str, AfterValidator(_scheduler_name)]
 class Resources(Section):
     """Names of the resources, the same for scheduler and device plugin."""
 
-    gpu_mem: ResourceName = Field(default=names.GPU_MEM, description="GPU memory, in units: a limit of a container.")
+    gpu_mem: ResourceName = Field(default=names.GPU_MEM, description="GPU memory in units, set as a container's limit.")
     gpu_count: ResourceName = Field(
         default=names.GPU_COUNT,
-        description="Cards of a node; as a label or annotation of a pod, how many it requests.",
+        description="Number of a node's cards; as a pod's label or annotation, how many cards it requests.",
     )
     gpu_core: ResourceName = Field(default=names.GPU_CORE, description="Compute share, in percent of a card.")
 
@@ -126,7 +126,7 @@ class PluginSection(Section):
 
 
 class SchedulerProfile(Section):
-    """Scheduling settings for the pods that name this profile."""
+    """Scheduling settings for the pods that select this profile."""
 
     scheduler_name: SchedulerName = Field(
         default=names.SCHEDULER_NAME, description="The profile applies to pods with this `spec.schedulerName`."
@@ -166,7 +166,7 @@ class SchedulerConfiguration(Section):
     kind: Literal["SchedulerConfiguration"] = Field(default=KIND, description="Kind of the file.")
     profiles: tuple[SchedulerProfile, ...] = Field(
         default=(SchedulerProfile(),),
-        description="Ways of scheduling, by scheduler name. A list replaces the default profile.",
+        description="Profiles, by scheduler name. Your list replaces the default profile.",
     )
     resources: Resources = Field(default=Resources(), description="Names of the resources.")
     memory_unit_mib: int = Field(
@@ -174,8 +174,8 @@ class SchedulerConfiguration(Section):
         validation_alias="memoryUnitMiB",
         ge=1,
         le=LARGEST_UNIT_MIB,
-        description="MiB in one unit of `gpuMem`. Nodes that announce another unit are not used. Use 128 or more, "
-        "unless the cluster already counts in MiB, as the legacy plugin can.",
+        description="MiB in one unit of `gpuMem`. Nodes with a different unit are ignored. Use 128 or more, unless "
+        "the cluster already counts in MiB, as the legacy plugin can.",
     )
     pod_initial_backoff_seconds: float = Field(
         default=1.0,
@@ -195,8 +195,7 @@ class SchedulerConfiguration(Section):
         validation_alias="requestsHalfLife",
         ge=60.0,
         le=_LONGEST_HALF_LIFE_S,
-        description="The policy `fragmentation` learns from past requests what pods usually request. After this time, "
-        "a request counts half.",
+        description="The policy `fragmentation` learns from past requests. After this time, a request counts half.",
     )
     reserve_after_s: Seconds = Field(
         default=300.0,
@@ -209,10 +208,10 @@ class SchedulerConfiguration(Section):
     bind_timeout_s: Annotated[Seconds, AfterValidator(_bind_timeout)] = Field(
         default=DEFAULT_BIND_TIMEOUT_S,
         validation_alias="bindTimeout",
-        description="Time limit of a request that only the leader may send, such as a Binding or a deletion: 500ms to "
-        "1m. If another scheduler may have been active just before, the first bind also waits this long, because a "
-        "request of that scheduler may still take effect. 0: 4s and no wait, for clusters that no other scheduler has "
-        "served.",
+        description="Time limit (500ms to 1m) for requests that only the leader may send, such as Bindings and "
+        "deletions. If another scheduler may have been active just before, the first bind also waits this long, "
+        "because that scheduler's requests may still take effect. 0: a limit of 4s and no wait, for clusters that "
+        "never had another scheduler.",
     )
     max_binds_in_flight: int = Field(
         default=64,
@@ -225,8 +224,8 @@ class SchedulerConfiguration(Section):
         validation_alias="watchStallTimeout",
         ge=_SHORTEST_STALL_S,
         le=_LONGEST_STALL_S,
-        description="Reopen a watch that delivers nothing for this long, not even a bookmark. The API server sends a "
-        "bookmark about every minute.",
+        description="Reopen a watch that has delivered nothing for this long, not even a bookmark. The API server "
+        "sends a bookmark about every minute.",
     )
     not_ready_after_s: Seconds = Field(
         default=DEFAULT_NOT_READY_AFTER_S,
@@ -240,10 +239,10 @@ class SchedulerConfiguration(Section):
         validation_alias="ledgerAuditPeriod",
         ge=1,
         le=_LONGEST_PERIOD_S,
-        description="How often the ledger of each card is compared with pods and nodes.",
+        description="How often each card's ledger is checked against pods and nodes.",
     )
     leader_election: LeaderElectionSection = Field(
-        default=LeaderElectionSection(), description="Which of several replicas is active."
+        default=LeaderElectionSection(), description="Election of the active replica."
     )
     client_connection: ClientConnection = Field(default=ClientConnection(), description="How to reach the API server.")
     listen: Address = Field(
@@ -258,13 +257,14 @@ class SchedulerConfiguration(Section):
     page: PageSection = Field(default=PageSection(), description="The web page.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Minimum log level. `debug` adds to each failed attempt why some of the nodes were rejected.",
+        description="Minimum log level. `debug` also shows, for each failed attempt, why some of the nodes were "
+        "rejected.",
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto", description="`auto`: console in a terminal, otherwise JSON, one object per line."
     )
     per_card_metrics: bool = Field(
-        default=False, description="Add series per card to `/metrics`: 80,000 for 5,000 nodes of 8 cards."
+        default=False, description="Add series per card to `/metrics`: 80,000 for 5,000 nodes with 8 cards each."
     )
 
     @field_validator("pod_max_backoff_seconds")

@@ -30,9 +30,9 @@ CARD: Final = (
 )
 _CONTAINER: Final = (
     *CARD,
-    Label("namespace", "namespaces of the pods"),
-    Label("pod", "GPU pods of the node"),
-    Label("container", "containers of the pods"),
+    Label("namespace", "pods' namespaces"),
+    Label("pod", "GPU pods"),
+    Label("container", "pods' containers"),
 )
 _REFUSAL: Final = Label(
     "reason",
@@ -44,7 +44,8 @@ _CALL: Final = Label("call", "2: Allocate, PreStartContainer")
 READY: Final = Series(
     name=f"{PREFIX}ready",
     kind="gauge",
-    says="1 while /readyz answers 200: it is registered, and containers get the announced cards. Otherwise 0.",
+    says="1 while /readyz answers 200: the plugin is registered, and containers can get the announced cards. "
+    "Otherwise 0.",
     labels=(_HOST,),
 )
 REGISTERED: Final = Series(
@@ -53,40 +54,40 @@ REGISTERED: Final = Series(
 REGISTRATIONS: Final = Series(
     name=f"{PREFIX}registrations_total",
     kind="counter",
-    says="Registrations with the kubelet: at the start, and each time the kubelet starts.",
+    says="Registrations with the kubelet: at startup, and each time the kubelet starts.",
 )
 CALLS: Final = Series(
     name=f"{PREFIX}call_duration_seconds",
     kind="histogram",
-    says="Time to answer a call of the kubelet, including rejections.",
+    says="Time to answer a kubelet call, including rejections.",
     labels=(_CALL,),
 )
 REFUSALS: Final = Series(
     name=f"{PREFIX}refusals_total",
     kind="counter",
-    says="Rejected calls of the kubelet, by reason; the log event call.refused names the container.",
+    says="Rejected kubelet calls, by reason; the log event call.refused names the container.",
     labels=(_CALL, _REFUSAL),
 )
 DRIVER_PROCESSES: Final = Series(
     name=f"{PREFIX}driver_processes_started_total",
     kind="counter",
-    says="Processes started to query the driver: one at the start, and one after each that hung or died.",
+    says="Processes started to query the driver: one at startup, and a new one each time one hangs or dies.",
 )
 DRIVER_ABANDONED: Final = Series(
     name=f"{PREFIX}driver_processes_abandoned",
     kind="gauge",
-    says="Processes for the driver that were killed but hang in the kernel.",
+    says="Processes that queried the driver, were killed, and hang in the kernel.",
 )
 XIDS: Final = Series(
     name=f"{PREFIX}xids_total",
     kind="counter",
-    says="XID errors of all classes; UUID is empty if the driver named no card.",
+    says="XID errors of all classes; UUID is empty if the driver did not name a card.",
     labels=(Label("UUID", "cards of the node, or empty"), Label("xid", "about 150")),
 )
 DRIFT: Final = Series(
     name=f"{PREFIX}drift",
     kind="gauge",
-    says="Differences between decisions and reality at the last reconcile, by kind (docs/node-reference.md).",
+    says="Drift found at the last reconcile, by kind (docs/node-reference.md).",
     labels=(Label("kind", "kinds of drift"),),
 )
 MPS_READY: Final = Series(

@@ -14,11 +14,11 @@ PREFIX: Final = "gpushare_scheduler_"
 MOST_NAMESPACES: Final = 1000
 
 SAME: Final = "the same"
-_PROFILE: Final = Label("profile", "profiles of the configuration")
+_PROFILE: Final = Label("profile", "configured profiles")
 _NODE: Final = Label("node", "nodes with cards")
-_NODES_OF_CARDS: Final = Label("node", "nodes with cards, if `perCardMetrics` is on")
+_NODES_OF_CARDS: Final = Label("node", "nodes with cards, with `perCardMetrics`")
 _NAMESPACE: Final = Label("namespace", f"{MOST_NAMESPACES:,} with the most memory, and `_other`")
-_PLUGIN: Final = Label("plugin", "plugins of the configuration, and `EveryNode`, `NoNodes`, `SchedulerError`")
+_PLUGIN: Final = Label("plugin", "configured plugins, `EveryNode`, `NoNodes`, `SchedulerError`")
 
 READY: Final = Series(
     name=f"{PREFIX}ready",
@@ -28,7 +28,7 @@ READY: Final = Series(
 LEADS: Final = Series(
     name=f"{PREFIX}leads",
     kind="gauge",
-    says="1 in the active replica, 0 on standby; 1 without leader election.",
+    says="1 if the replica is active, 0 if it is on standby; always 1 without leader election.",
 )
 MASTER: Final = Series(
     name="leader_election_master_status",
@@ -48,13 +48,13 @@ ATTEMPTS: Final = Series(
 ALGORITHM: Final = Series(
     name="scheduler_scheduling_algorithm_duration_seconds",
     kind="histogram",
-    says="Time to decide on one pod, without PostFilter.",
+    says="Time to decide on one pod, excluding PostFilter.",
     alike="includes PostFilter; has other buckets",
 )
 SLI: Final = Series(
     name="scheduler_pod_scheduling_sli_duration_seconds",
     kind="histogram",
-    says="Time from first queueing a pod to its binding, by attempts; 16 means 16 or more.",
+    says="Time from when a pod is first queued until it is bound, by number of attempts; 16 means 16 or more.",
     labels=(Label("attempts", "16"),),
     alike="`15+` means 15 attempts or more; has other buckets",
 )
@@ -67,10 +67,11 @@ POD_ATTEMPTS: Final = Series(
 PENDING: Final = Series(
     name="scheduler_pending_pods",
     kind="gauge",
-    says="Waiting pods: ready (active), recently failed (backoff), without a node that fits (unschedulable), or gated.",
+    says="Waiting pods: ready to be tried (active), recently failed (backoff), not fitting any node (unschedulable), "
+    "or gated.",
     labels=(Label("queue", "4"),),
     of_leader=True,
-    alike="has no throttled namespaces; here their pods count as active, or as backoff once their message says so",
+    alike="has no throttled namespaces; here, their pods count as active, or as backoff once their message says so",
 )
 PREEMPTIONS: Final = Series(
     name="scheduler_preemption_attempts_total",
@@ -87,31 +88,31 @@ VICTIMS: Final = Series(
 RESERVATIONS: Final = Series(
     name=f"{PREFIX}reservations_total",
     kind="counter",
-    says="Reservations for pods that waited for reserveAfter, made (kept) or given up without success.",
+    says="Reservations for pods that waited for reserveAfter: made (kept), or given up without success.",
     labels=(Label("result", "2"),),
 )
 LOST_WAKEUPS: Final = Series(
     name=f"{PREFIX}lost_wakeups_total",
     kind="counter",
-    says="Waiting pods that background re-evaluation found to fit although no event had woken them; always a bug.",
+    says="Waiting pods that fit, but that only background re-evaluation noticed; always a bug.",
 )
 WAITING: Final = Series(
     name=f"{PREFIX}waiting_pods",
     kind="gauge",
-    says="Waiting pods with a message, by rejecting plugin; a pod counts once for each plugin.",
+    says="Waiting pods with a message, by rejecting plugin; a pod counts once per plugin.",
     labels=(_PLUGIN,),
     of_leader=True,
 )
 LONGEST_WAIT: Final = Series(
     name=f"{PREFIX}longest_wait_seconds",
     kind="gauge",
-    says="Age of the oldest of these pods.",
+    says="Age of the oldest waiting pod, by rejecting plugin.",
     labels=(_PLUGIN,),
     of_leader=True,
 )
 
 BINDS_IN_FLIGHT: Final = Series(
-    name=f"{PREFIX}binds_in_flight", kind="gauge", says="Concurrent bind requests, at most maxBindsInFlight."
+    name=f"{PREFIX}binds_in_flight", kind="gauge", says="Bind requests in flight, at most maxBindsInFlight."
 )
 BEING_BOUND: Final = Series(name=f"{PREFIX}pods_being_bound", kind="gauge", says="Placed pods that are not bound yet.")
 BIND_RETRIES: Final = Series(
@@ -140,14 +141,14 @@ BAD_OBJECTS: Final = Series(
 LISTS: Final = Series(
     name=f"{PREFIX}lists_total",
     kind="counter",
-    says="Complete lists, by kind: one at the start, and one each time a watch cannot continue.",
+    says="Complete lists, by kind: one at startup, and one each time a watch cannot continue.",
     labels=(Label("kind", "watched kinds"),),
 )
 
 AUDITS: Final = Series(
     name=f"{PREFIX}ledger_audits_total",
     kind="counter",
-    says="Audits of the ledger: recounts of all cards from nodes and pods.",
+    says="Audits of the ledger, which recount all cards from nodes and pods.",
 )
 DIFFERENCES: Final = Series(
     name=f"{PREFIX}ledger_differences_total",
@@ -181,7 +182,7 @@ NODE_MEMORY: Final = Series(
 NODE_BOOKED: Final = Series(
     name=f"{PREFIX}node_memory_booked_bytes",
     kind="gauge",
-    says="Memory booked on the node's cards, without nominations.",
+    says="Memory booked on the node's cards, excluding nominations.",
     labels=(_NODE,),
     of_leader=True,
 )
@@ -214,14 +215,14 @@ NODE_FRAGMENTED: Final = Series(
 NAMESPACE_REQUESTED: Final = Series(
     name=f"{PREFIX}namespace_memory_requested_bytes",
     kind="gauge",
-    says="GPU memory requested by the namespace's bound pods; an exclusive pod counts with its request.",
+    says="GPU memory requested by the namespace's bound pods; for an exclusive pod, only its request counts.",
     labels=(_NAMESPACE,),
     of_leader=True,
 )
 FREE_RATIO: Final = Series(
     name=f"{PREFIX}card_free_ratio",
     kind="histogram",
-    says="Cards by the free share of their memory. A snapshot: bucket counts can decrease.",
+    says="Cards by the free share of their memory. This is a snapshot: bucket counts can decrease.",
     of_leader=True,
 )
 CARD_MEMORY: Final = Series(
@@ -234,7 +235,7 @@ CARD_MEMORY: Final = Series(
 CARD_BOOKED: Final = Series(
     name=f"{PREFIX}card_memory_booked_bytes",
     kind="gauge",
-    says="Memory booked on the card, without nominations.",
+    says="Memory booked on the card, excluding nominations.",
     labels=CARD_MEMORY.labels,
     of_leader=True,
 )

@@ -89,18 +89,18 @@ class Contact:
 
 def contact_series(prefix: str) -> tuple[Series, Series]:
     """Age of the last answer, and for how long requests fail. prefix: prefix of the program's metric names."""
-    labels = (Label("request", "watches, and other requests while they fail"),)
+    labels = (Label("request", "watches, and failing requests"),)
     return (
         Series(
             name=f"{prefix}api_last_answer_age_seconds",
             kind="gauge",
-            says="Time since the API server last sent something. A quiet watch gets a bookmark about every minute.",
+            says="Time since the API server last sent data; for a quiet watch, about a minute at most.",
             labels=labels,
         ),
         Series(
             name=f"{prefix}api_failing_seconds",
             kind="gauge",
-            says="How long the API server has not answered, or has rejected requests; 0 while it answers.",
+            says="How long the API server has not answered or has rejected requests; 0 while it answers.",
             labels=labels,
         ),
     )

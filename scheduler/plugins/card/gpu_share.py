@@ -85,7 +85,7 @@ class GpuShareArgs(PluginArgs):
     )
     node_policy: PlacementPolicyName = Field(
         default="binpack",
-        description="Which node to prefer: the same choices, by the GPU memory of the node.",
+        description="Which node to prefer, by the same criteria, applied to all GPU memory of the node.",
     )
 
 

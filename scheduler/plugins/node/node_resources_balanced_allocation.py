@@ -29,12 +29,12 @@ _PAIR: Final = 2
 
 
 class BalancedResource(PluginArgs):
-    """A resource to balance with the others."""
+    """A resource to balance."""
 
     name: Annotated[str, AfterValidator(requestable)] = Field(
-        description="Name, such as `cpu`; not `resources.gpuMem`, which GpuShare scores."
+        description="Name, such as `cpu`. Not `resources.gpuMem`, which GpuShare scores."
     )
-    weight: Literal[1] = Field(default=1, description="All count equally, as in kube-scheduler.")
+    weight: Literal[1] = Field(default=1, description="All resources have the same weight, as in kube-scheduler.")
 
 
 _CPU_AND_MEMORY: Final = (BalancedResource(name=CPU), BalancedResource(name=MEMORY))
@@ -44,7 +44,7 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs):
     """The resources to balance."""
 
     resources: tuple[BalancedResource, ...] = Field(
-        default=_CPU_AND_MEMORY, description="Resources that count. Empty: the default."
+        default=_CPU_AND_MEMORY, description="Resources to balance. Empty: the default."
     )
     score_gpu_pods: bool = Field(default=False, description=SCORE_GPU_PODS)
 

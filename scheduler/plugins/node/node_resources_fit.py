@@ -64,10 +64,10 @@ _PREFIX: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 class WeightedResource(PluginArgs):
-    """A resource that counts in a score."""
+    """A resource that counts toward a score."""
 
     name: Annotated[str, AfterValidator(requestable)] = Field(
-        description="Name, such as `cpu`; not `resources.gpuMem`, which GpuShare scores."
+        description="Name, such as `cpu`. Not `resources.gpuMem`, which GpuShare scores."
     )
     weight: Weight = Field(default=1, description="Weight in the score.")
 
@@ -106,11 +106,12 @@ class ScoringStrategy(PluginArgs):
         description="Prefer the emptiest nodes, the fullest, or those that `requestedToCapacityRatio` scores highest.",
     )
     resources: tuple[WeightedResource, ...] = Field(
-        default=_CPU_AND_MEMORY, description="Resources that count. Empty: the default."
+        default=_CPU_AND_MEMORY, description="Resources that count toward the score. Empty: the default."
     )
     requested_to_capacity_ratio: RequestedToCapacityRatio | None = Field(
         default=None,
-        description="For this `type` only: `shape`, a list of `utilization` (0 to 100, rising) and `score` (0 to 10).",
+        description="Only for the `type` of this name. `shape` is a list of `utilization` (0 to 100, rising) and "
+        "`score` (0 to 10).",
     )
 
     @field_validator("resources")
@@ -142,7 +143,7 @@ def _resource_group(name: str) -> str:
 
 
 class NodeResourcesFitArgs(PluginArgs):
-    """Resources that are scored, and resources that the Filter ignores."""
+    """Settings for the score, and resources that the Filter ignores."""
 
     scoring_strategy: ScoringStrategy = Field(default=ScoringStrategy(), description="How nodes are ranked.")
     ignored_resources: tuple[ResourceName, ...] = Field(

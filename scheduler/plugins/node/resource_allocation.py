@@ -21,7 +21,9 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
 from scheduler.state.columns.resources import CPU_INDEX, MEMORY_INDEX, ResourceColumns
 
 FULL: Final = 100
-SCORE_GPU_PODS: Final = "Also score nodes for pods with GPU memory; otherwise GpuShare ranks them."
+SCORE_GPU_PODS: Final = (
+    "Also score nodes for pods that request GPU memory. If false, only GpuShare ranks nodes for those pods."
+)
 _EXACT: Final = 2**46
 _NATIVE: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _HUGE_PAGES: Final = re.compile(r"hugepages-[1-9][0-9]*[KMGT]i")

@@ -59,11 +59,11 @@ class InterPodAffinityArgs(PluginArgs):
         1,
         ge=0,
         le=100,
-        description="Points that an existing pod adds to its node if it requires affinity to the new pod.",
+        description="Points that a node gets from each of its pods that requires affinity to the new pod.",
     )
     ignore_preferred_terms_of_existing_pods: bool = Field(
         False,  # noqa: FBT003 - a default
-        description="Score only pods that have preferred terms of their own.",
+        description="Score nodes only for pods that have preferred terms of their own.",
     )
 
 

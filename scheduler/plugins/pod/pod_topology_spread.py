@@ -66,8 +66,8 @@ class PodTopologySpreadArgs(PluginArgs):
 
     defaulting_type: Literal["System", "List"] = Field(
         "System",
-        description="For pods without their own constraints. `System`: they prefer to spread over nodes (`maxSkew` 3) "
-        "and zones (5). `List`: `defaultConstraints` apply.",
+        description="Constraints for pods without any of their own. `System`: pods are preferably spread over nodes "
+        "(`maxSkew` 3) and zones (5). `List`: `defaultConstraints` apply.",
     )
     default_constraints: tuple[DefaultConstraint, ...] = Field(
         (),

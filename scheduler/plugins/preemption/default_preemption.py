@@ -51,7 +51,7 @@ _PODS_OF_A_NODE: Final = 16
 
 
 class DefaultPreemptionArgs(PluginArgs):
-    """Minimum number of candidate nodes to compare; the larger of these two values applies."""
+    """Minimum number of candidate nodes to compare. The larger of the two values applies."""
 
     min_candidate_nodes_percentage: int = Field(default=10, ge=0, le=100, description="Percentage of candidate nodes.")
     min_candidate_nodes_absolute: int = Field(default=100, ge=0, le=10_000, description="Number of candidate nodes.")

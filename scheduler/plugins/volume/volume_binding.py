@@ -204,7 +204,7 @@ _LONGEST_NODE: Final = 64
 
 
 class VolumeBindingArgs(PluginArgs):
-    """How long a pod that has a node waits for its volumes."""
+    """How long a placed pod waits for its volumes."""
 
     bind_timeout_seconds: int = Field(
         default=600,

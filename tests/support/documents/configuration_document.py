@@ -35,7 +35,7 @@ profiles:
     args:
       cardPolicy: binpack
       nodePolicy: spread
-- schedulerName: gpushare-training # another name, other preferences
+- schedulerName: gpushare-training
   plugins:
     score:
       enabled:
@@ -59,16 +59,16 @@ _INTRODUCTION: Final = f"""\
 <!-- Written by `make docs` from the models: change those, not this file. -->
 
 For operators: every setting of the scheduler. All have defaults, so `gpushare-scheduler run` needs no configuration.
-Change them in a file (`--config FILE`), in the environment, or with flags. Flags override the environment, and the
+Change defaults in a file (`--config FILE`), in the environment, or with flags. Flags override the environment, and the
 environment overrides the file.
 
-If a setting is invalid, the program exits with code 2 before it does anything else. It prints all mistakes, one per
-line, with source, path and allowed values. `gpushare-scheduler check-config FILE` checks a file without a cluster.
+If a setting is invalid, the program exits with code 2 at once, and prints all mistakes, one per line, each with its
+source, path and allowed values. `gpushare-scheduler check-config FILE` checks a file without a cluster.
 
 ## The file
 
-The file is one YAML document. It uses the field names of `KubeSchedulerConfiguration` wherever that has the same field.
-Unknown fields and duplicate keys are rejected. A key without a value counts as omitted.
+The file is one YAML document. Fields that also exist in `KubeSchedulerConfiguration` have the same names as there.
+Unknown fields and duplicate keys are rejected. A key without a value is treated as omitted.
 
 ```yaml
 {EXAMPLE}```
@@ -76,7 +76,7 @@ Unknown fields and duplicate keys are rejected. A key without a value counts as 
 ## The environment
 
 A variable's name is `GPUSHARE_SCHEDULER_` plus the field's path in upper case, with `__` between its parts; list items
-are numbered from 0. Write objects and lists as YAML. A variable with this prefix that names no field is rejected,
+are numbered from 0. Write objects and lists as YAML. Variables with this prefix that do not match a field are rejected,
 except for those that Kubernetes sets for a Service of this name.
 
 | variable | sets |
@@ -101,14 +101,14 @@ comes from the first one that rejects the node. Weights are integers from 1 to {
 
 You cannot disable {indispensable} at `filter`, `PrioritySort`, or `DefaultBinder`.
 PreFilter and Reserve belong to a plugin's Filter; PostBind does not exist. `GpuShare` applies `cardFilter`, `cardScore`
-and `cardSet` to the cards of a node. Plugins of other packages are off until a profile enables them.
+and `cardSet` to the cards of a node. Plugins from other packages are off until a profile enables them.
 
 The [plugin reference](../scheduler/plugins/README.md) describes each plugin; [write a rule](develop/write-a-rule.md)
 shows how to add one.
 
 ## Arguments of plugins
 
-`profiles[].pluginConfig[]` has a plugin's `name` and its `args`. These plugins have arguments:
+Each entry of `profiles[].pluginConfig[]` has a plugin's `name` and its `args`. The following plugins have arguments:
 """
 
 _ABSENT: Final = """\

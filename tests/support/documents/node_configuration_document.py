@@ -22,9 +22,9 @@ _INTRODUCTION: Final = f"""\
 
 <!-- Written by `make docs` from the models: change those, not this file. -->
 
-For operators. `gpushare-device-plugin run` needs only the name of its node, usually from the variable `NODE_NAME`. To
-change a default, use a file (`--config FILE`), the environment, or a flag. Flags override the environment, and the
-environment overrides the file.
+For operators: every setting of the device plugin. `gpushare-device-plugin run` needs only the name of its node, usually
+from the variable `NODE_NAME`. Change defaults in a file (`--config FILE`), in the environment, or with flags. Flags
+override the environment, and the environment overrides the file.
 
 If the configuration is invalid, the program prints all mistakes and exits with code 2. To check a file before you apply
 it, run `gpushare-device-plugin check-config FILE`.
@@ -38,9 +38,8 @@ The file is one YAML document, the same for all nodes. Unknown fields and duplic
 
 ## The environment
 
-A variable's name is `GPUSHARE_DEVICE_PLUGIN_` plus the field's path in upper case, with `__` between its parts; the
-value is YAML.
-A variable with this prefix that matches no field is invalid.
+A variable's name is `GPUSHARE_DEVICE_PLUGIN_` plus the field's path in upper case, with `__` between its parts; its
+value is YAML. Variables with this prefix that do not match a field are invalid.
 
 | variable | sets |
 |---|---|
@@ -53,8 +52,8 @@ Write durations as in Kubernetes (`500ms`, `4s`, `1m30s`), or as a number of sec
 
 ## The flags
 
-`gpushare-device-plugin run --help` lists them. `--memory-unit` is `GiB`, `MiB`, or a multiple such as `128MiB`,
-and sets `memoryUnitMiB`.
+`gpushare-device-plugin run --help` lists the flags. `--memory-unit` sets `memoryUnitMiB`; its value is `GiB`, `MiB`, or
+a multiple such as `128MiB`.
 
 Command lines of the legacy device plugin keep working. `--memory-unit` and `--health-check` work as before, except that
 the health check is on by default. The other legacy flags have no effect and cause one warning.
@@ -83,7 +82,7 @@ def isolation_markdown() -> str:
     """Return the generated part of docs/isolation-mechanism.md: the placeholders, and every field of a description."""
     rows = "\n".join(f"| `{{{name}}}` | {meaning} |" for name, meaning in PLACEHOLDERS.items())
     parts = [
-        f"## Placeholders\n\n| placeholder | of a container |\n|---|---|\n{rows}\n",
+        f"## Placeholders\n\n| placeholder | value for a container |\n|---|---|\n{rows}\n",
         section("## Fields", IsolationMechanism),
         section("### `mounts[]`", IsolationMount),
         section("### `hooks[]`", IsolationHook),
