@@ -26,6 +26,10 @@ _DRIVER: Final = "it releases all cards, and replaces the pod that other documen
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
 
 NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
+    "CONTRIBUTING.md": {
+        "E2E_PROVIDER=existing": _CLUSTER,
+        "E2E_PROVIDER=kind": "kind, which nobody has run yet: docs/evidence/tested-on.md",
+    },
     "README.md": {"make demo": _SET_UP, "make cluster": _CLUSTER},
     "deploy/README.md": {
         "docker": _DOCKER,
@@ -64,8 +68,6 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
         "make cluster": _CLUSTER,
         "export": "the line that make cluster prints",
         "gpushare-device-plugin fault": _CLUSTER,
-        "E2E_PROVIDER=existing": _CLUSTER,
-        "E2E_PROVIDER=kind": "kind, which nobody has run yet: docs/evidence/tested-on.md",
     },
     "docs/migrate.md": {
         "cat >": "a file for helm",

@@ -55,7 +55,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "a spec of another driver": of_the_spec(
         planted.spec_edited(planted.of_an_earlier_driver),
         f"was written for driver {planted.EARLIER}; the driver is now {DRIVER}",
-        "of the driver's version",
+        "contain the driver's version",
     ),
     "a late spec": of_the_spec(planted.no_spec, "there is no CDI spec of kind nvidia.com/gpu", "within 15 s"),
     "a bad spec above a good one": Fault(planted.worse_spec_of_higher_priority, {}, GENERATE),
