@@ -69,8 +69,8 @@ def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) ->
     cards = " and ".join(f"{count} card{'s' * (count > 1)} of {memory} MiB" for memory, count in alike)
     raise TooManyDevices(
         f"{cards} at memoryUnitMiB {unit_mib} make {sum(memory // unit_mib for memory in cards_memory_mib)} devices, "
-        f"a message of {size / _MIB:.1f} MiB; the kubelet accepts {LARGEST_MESSAGE // _MIB} MiB; memoryUnitMiB {fits} "
-        "fits; use 128 to 1024 (each device is an entry in pod status)"
+        f"a message of {size / _MIB:.1f} MiB; the kubelet accepts {LARGEST_MESSAGE // _MIB} MiB; "
+        f"memoryUnitMiB {fits} would fit, but use 128 to 1024 (each device is an entry in pod status)"
     )
 
 

@@ -179,7 +179,7 @@ def _of_state(c: DevicePluginConfiguration, state: Path) -> tuple[list[Item], tu
     items = [_entry(path, of_the_node) for path in entries if path.name != lock.FILE]
     last = [Item(ItemKind.FILE, str(path)) for path in entries if path.name == lock.FILE]
     if state.is_symlink() or os.path.ismount(state):
-        why = "it is a mount of this container or a link, and has no files of the plugin left"
+        why = "it is a link or a mount of this container, and no longer contains files of the plugin"
         items.append(Item(ItemKind.FOLDER, str(state), why, theirs=True))
     elif not any(item.theirs for item in items):
         last.append(Item(ItemKind.FOLDER, str(state)))

@@ -253,10 +253,10 @@ def _without_room(own: _Budgets, name: str, selector: Expressions) -> str:
     """Why a budget does not fit now, or ""."""
     room = own.room(name)
     if room < 0:
-        return f"its namespace has more than the {MOST_BUDGETS} PodDisruptionBudgets that are read at a time"
+        return f"its namespace has more than {MOST_BUDGETS} PodDisruptionBudgets (at most {MOST_BUDGETS} are read)"
     if len(selector) <= room:
         return ""
     return (
-        f"its selector has {len(selector)} requirements, and the others in its namespace that are read have "
-        f"{MOST_REQUIREMENTS - room} (at most {MOST_REQUIREMENTS} in all are read)"
+        f"its selector has {len(selector)} requirements, in addition to {MOST_REQUIREMENTS - room} of the budgets "
+        f"already read in its namespace (at most {MOST_REQUIREMENTS} are read in total)"
     )

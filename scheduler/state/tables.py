@@ -190,7 +190,7 @@ class Tables(Bookings):
         assumed until the Binding is answered, or released by `forget`.
         """
         if pod.key.uid in self._pods:
-            raise TransitionError(f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none")
+            raise TransitionError(f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected no node")
         node = self.names[row]
         written = chosen(pod, shares, self._inventories[node].unit_mib)
         self._enter(
@@ -277,8 +277,8 @@ class Tables(Bookings):
             record.rivals = (ours, shown)
             self._rewrite(record, unknown(ours))
             return (
-                "its allocation differs from the one that the scheduler sent; it counts on every card until the bind "
-                "request is answered"
+                "its allocation differs from the one that the scheduler sent; it counts against every card until the "
+                "bind request is answered"
             )
         if record.written.decided:
             return (

@@ -115,7 +115,7 @@ def _delayed(tables: Tables, pod: Pod, row: int) -> str:  # noqa: ARG001 - as ev
         if not isinstance(claim_state, Delayed):
             return ""
         being_made = (
-            f", whose volume is made on node {volume_binding.shown(claim_state.selected)}"
+            f", whose volume is being created on node {volume_binding.shown(claim_state.selected)}"
             if claim_state.selected
             else ""
         )

@@ -45,7 +45,7 @@ def asks(pod: Pod, unit_mib: int) -> str:
     if request is None:
         return "It requests no GPU memory."
     where = "on one card" if request.cards == 1 else f"{request.units_per_card} on each of {request.cards} cards"
-    alone = " that no other pod is on" if request.exclusive else ""
+    alone = " that no other pod uses" if request.exclusive else ""
     join = " " if request.cards == 1 else ": "
     return f"It requests {request.units} {unit}{join}{where}{alone}."
 

@@ -69,7 +69,7 @@ def too_large(engine: Engine, pod: Pod) -> Iterator[str]:
     request, layouts = pod.template.gpu_request, engine.tables.target.layouts()
     if request is None or request.units_per_card <= (largest := layouts.largest(request.models)):
         return
-    which = "every card of the models that it may have" if request.models else "every card"
+    which = "every card of the models that it accepts" if request.models else "every card"
     if not largest:
         return
     each = "" if request.cards == 1 else " on each card"

@@ -197,7 +197,7 @@ def test_a_pod_without_a_card_is_found() -> None:
     of.pods.bind("default", "stranger", "a", {})
     one = only(of)
     assert (one.check, one.about) == ("without-card", ("pod/default/stranger", "node/a"))
-    assert "its card is unknown, so it counts on every card" in one.message
+    assert "its card is unknown, so it counts against every card" in one.message
 
 
 def test_a_pod_on_a_card_that_its_node_does_not_announce_is_found() -> None:
