@@ -13,7 +13,7 @@ from deviceplugin.driver.processes import OpenedDriver, Processes
 
 @dataclass(slots=True)
 class CardApart:
-    """A card. last_failure: None while it answers. failing_s: since when. next_s: when it may get a new process."""
+    """State of a card. last_failure: None while it answers. failing_s: first failure. next_s: next try."""
 
     processes: Processes
     last_failure: SourceFailed | None
@@ -24,7 +24,7 @@ class CardApart:
     left: bool = False
 
     async def reading(self, card: DriverCard) -> CardReading:
-        """Return a reading. Raises NoAnswer or CardFailed: one card's process says nothing about the whole driver."""
+        """Return a reading. Raises only NoAnswer or CardFailed: one card's failure proves nothing about the driver."""
         limits = self.processes.limits
         try:
             opened = await self._opened()

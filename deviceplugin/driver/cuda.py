@@ -46,7 +46,7 @@ class CudaAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """what: the cause. remedy: the next thing to do."""
+    """Cause of a CUDA failure. what: the cause in words. remedy: what to do next."""
 
     what: str
     remedy: str

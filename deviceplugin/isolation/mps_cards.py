@@ -56,7 +56,7 @@ class ComputeModes:
         self.before = load(self._path)
 
     async def exclusive(self, uuid: str) -> str:
-        """Let only one process at a time use the card, the MPS server. Return why that failed, or ""."""
+        """Let only one process, the MPS server, use the card. Return why that failed, or ""."""
         reading = self._readings().get(uuid)
         if reading is None:
             return "the driver has not read the card yet"

@@ -94,7 +94,7 @@ class FakeDevices:
             self._moved = asyncio.Event()
 
     async def shown(self) -> None:
-        """Return once a list exists."""
+        """Wait until a list exists."""
         while self._devices is None:
             await self._moved.wait()
 

@@ -111,7 +111,7 @@ class NodeCards:
         return {names.HELD_UNTIL: _time(self.wall_s() + HELD_FOR_S)}
 
     async def listed(self) -> None:
-        """Return once devices are listed, from cards that the driver names, or from remembered ones if it is slow."""
+        """Wait until devices are listed, from cards that the driver names, or from remembered ones if it is slow."""
         await self._listed.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRIVER_WITHIN_S):

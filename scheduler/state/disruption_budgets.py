@@ -78,7 +78,7 @@ class _Budgets(msgspec.Struct):
     left_out: _LeftOut = msgspec.field(default_factory=_LeftOut)
 
     def room(self, besides: str = "") -> int:
-        """Maximum requirements of the next budget; -1 if no more budgets are read.
+        """Maximum number of requirements of the next budget; -1 if no more budgets are read.
 
         besides: name of a budget that does not count.
         """
@@ -168,7 +168,7 @@ class DisruptionBudgets:
         """Return (pods that cannot all be evicted, the others), each in order. records: the first pods are spared last.
 
         with_refused: also put pods whose eviction the API server denied into the first list: another attempt would
-        hardly succeed.
+        probably fail too.
         """
         left: dict[tuple[str, str], int] = {}
         violating: list[PodRecord] = []

@@ -102,7 +102,7 @@ def judged(
     most: int = MOST_NODES,
     tries: bool = True,
 ) -> Explaining:
-    """Explain a pod against all nodes, showing the `most` nearest, or against one node. In steps.
+    """Explain a pod for one node, or for all nodes, showing the `most` that come closest to fitting. Works in steps.
 
     tries: whether to search for remedies and victims; if not, there is only one step.
     """

@@ -71,7 +71,7 @@ class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
-    """Credentials."""
+    """Credentials of a user."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""
@@ -90,7 +90,7 @@ class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """A cluster and a user."""
+    """A context: a cluster and a user."""
 
     cluster: str = ""
     user: str = ""
