@@ -13,7 +13,10 @@ from deviceplugin.driver.processes import OpenedDriver, Processes
 
 @dataclass(slots=True)
 class CardApart:
-    """State of a card. last_failure: None while it answers. failing_s: first failure. next_s: next try."""
+    """State of a card. last_failure: None while it answers. failing_s: time of its first failure.
+
+    next_s: when it may get a new process.
+    """
 
     processes: Processes
     last_failure: SourceFailed | None
@@ -38,7 +41,10 @@ class CardApart:
         return reading
 
     async def leave(self) -> None:
-        """Stop querying the card for good. No process of it holds the card, unless the kernel does not end one."""
+        """Stop querying the card for good.
+
+        Then none of its processes holds the card, unless the kernel does not end one.
+        """
         self.left = True
         await self._end()
 

@@ -149,7 +149,7 @@ class MpsCards:
         return uuid in self._daemons
 
     async def ready(self, uuid: str, within_s: float) -> str:
-        """Return why no client of the card may start; "" as soon as one may. Waits at most `within_s`."""
+        """Wait until a client of the card may start; return why none may, or "". Waits at most `within_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 # Just after its start, the plugin does not know its cards yet.

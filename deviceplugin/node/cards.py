@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class NodeCards:
-    """Announcements of the node's cards. Owned by the event loop. Only `run` works; the others request a run.
+    """Announcements of the node's cards. Owned by the event loop. Only `run` does the work; others request a run.
 
     gpu_core: whether compute is announced too. record: receives an event on the node. changed: called after each
     announcement. release: applies the annotation of that name; returns whether it is served. whole: the cards as

@@ -146,7 +146,7 @@ async def _left_by_daemons(c: DevicePluginConfiguration) -> list[Path]:
 
 
 def _cards_with_daemons(c: DevicePluginConfiguration) -> list[str]:
-    with contextlib.suppress(ConfigurationError):  # Its description is gone, so nobody knows whether there were any.
+    with contextlib.suppress(ConfigurationError):  # Without its description, it is unknown whether there were any.
         if mechanism_of(c).preparation == MPS and c.mps.daemons == "plugin":
             return sorted(path.name for path in Path(c.mps.directory).glob("*") if _CARD.fullmatch(path.name))
     return []

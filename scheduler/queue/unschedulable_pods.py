@@ -125,7 +125,7 @@ class UnschedulablePods:
                 yield entry
 
     def next_ready_s(self) -> float | None:
-        """When `take_ready` will next return a pod; None if never."""
+        """Time when `take_ready` will next return a pod; None if never."""
         firsts = (heap.first() for heap in (self.backing_off, self.unschedulable))
         return min((first[0] for first in firsts if first is not None), default=None)
 

@@ -72,7 +72,7 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def lacks_cards(self) -> bool:
-        """Whether it counts on every card of its node, because its cards are unknown."""
+        """Whether it counts against every card of its node, because its cards are unknown."""
         return bool(self.record.written.units) and not self.record.written.decided
 
     @property

@@ -1,4 +1,4 @@
-"""A pod against every node: the rules that reject it, the cards, and the pods on them.
+"""Explains a pod on every node: the rules that reject it, the cards, and the pods on them.
 
 Includes the cause of a rule's reason in the pod and the node: the taint, the label, or the claim by name. The reasons
 themselves are kube-scheduler's and name nothing, so that a message stays short on any cluster.
@@ -189,7 +189,7 @@ def nearest(
 def _never_there(tables: Tables, pod: Pod, judged: PodEvaluation) -> Int64Array:
     """Return int64[nodes]: 0 if the pod could run there; 1 if it never could; 2 if it requests cards and finds none.
 
-    Never: its own selector excludes the node, or the cards are too small or too few, whatever pods leave.
+    Never: its own selector excludes the node, or the cards are too small or too few, whichever pods leave.
     """
     never: BoolArray = np.zeros(tables.valid.shape, dtype=np.bool_)
     for rule, rejections in judged.rules:

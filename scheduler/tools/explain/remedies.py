@@ -1,6 +1,7 @@
 """Ways to make room on one node. The rules run after each step, so every remedy has been tried.
 
-In steps of a few queries each: the tables may belong to a running scheduler, so pods may come and go between steps.
+Works in steps of a few queries each. The tables may belong to a running scheduler, so pods may come and go between
+steps.
 """
 
 import re

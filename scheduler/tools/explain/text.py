@@ -27,7 +27,7 @@ _NOT_HELPED: Final = " preemption: 0/"
 
 
 def explanation_text(answer: Explanation, width: int) -> str:
-    """width: columns of the terminal."""
+    """Return the explanation as text. width: columns of the terminal."""
     lines = [*_wrapped(f"Pod {answer.pod} {headline(answer)}", width)]
     for sentence in (*answer.words, *under_way(answer)):
         lines += _wrapped(sentence, width)
@@ -36,7 +36,7 @@ def explanation_text(answer: Explanation, width: int) -> str:
 
 
 def what_if_text(answer: WhatIfAnswer, width: int) -> str:
-    """width: columns of the terminal."""
+    """Return the answer as text. width: columns of the terminal."""
     lines = _wrapped(fitting(answer), width)
     for sentence in answer.words:
         lines += _wrapped(sentence, width)
@@ -92,7 +92,7 @@ def headline(answer: Explanation) -> str:
 
 
 def under_way(answer: Explanation) -> Iterator[str]:
-    """Yield sentences about pods that are already terminating for it."""
+    """Yield sentences about pods that are already terminating to make room for it."""
     kept = answer.nominated
     if kept is None:
         return
