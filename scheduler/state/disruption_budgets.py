@@ -257,6 +257,6 @@ def _without_room(own: _Budgets, name: str, selector: Expressions) -> str:
     if len(selector) <= room:
         return ""
     return (
-        f"its selector has {len(selector)} requirements, in addition to {MOST_REQUIREMENTS - room} of the budgets "
-        f"already read in its namespace (at most {MOST_REQUIREMENTS} are read in total)"
+        f"its selector has {len(selector)} requirements, and the budgets already read in its namespace have "
+        f"{MOST_REQUIREMENTS - room} (at most {MOST_REQUIREMENTS} are read in total)"
     )

@@ -52,7 +52,7 @@ def _unbound(tables: Tables, pod: Pod, name: str, claim_state: Immediate) -> str
             "" if tables.volumes.volume(claim_state.volume) is not None else ", which does not exist"
         )
     if not class_name:
-        return "it names no StorageClass, and no PersistentVolume without one is bound to it"
+        return "it names no StorageClass, and no PersistentVolume without a StorageClass is bound to it"
     known = tables.volumes.of_class(class_name)
     if known is None or known.known is None:
         return f"there is no StorageClass {class_name}"

@@ -64,7 +64,7 @@ def fitting(answer: WhatIfAnswer) -> str:
 def left_over(before: FreeMemory, after: FreeMemory) -> str:
     """Return a sentence about free memory that typical pods cannot use."""
     return (
-        f"Fragmented, free units that typical pods cannot use: {before.fragmented} of {before.free} now, "
+        f"Fragmented (free units that typical pods cannot use): {before.fragmented} of {before.free} now, "
         f"{after.fragmented} of {after.free} with them."
     )
 

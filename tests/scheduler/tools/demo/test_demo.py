@@ -43,7 +43,7 @@ def lines(demo: Result) -> list[str]:
 
 def test_it_ends_on_its_own_and_every_claim_is_true(demo: Result) -> None:
     assert (demo.exit_code, demo.exception) == (0, None)
-    claims = demo.stdout.partition("What this showed, each line checked:\n")[2].splitlines()
+    claims = demo.stdout.partition("What this demo showed (each line was checked):\n")[2].splitlines()
     assert len(claims) == 13
     assert [claim for claim in claims if not claim.startswith("+ ")] == []
 

@@ -108,7 +108,9 @@ def test_a_pod_of_the_same_controller_is_not_said_to_make_room() -> None:
     ("class_name", "told"),
     [
         pytest.param("nosuch", "there is no StorageClass nosuch", id="a class that is not there"),
-        pytest.param("", "it names no StorageClass, and no PersistentVolume without one is bound to it", id="no class"),
+        pytest.param(
+            "", "it names no StorageClass, and no PersistentVolume without a StorageClass is bound to it", id="no class"
+        ),
         pytest.param(
             "fast", "its StorageClass fast has neither provisioned nor bound a volume for it", id="binds at once"
         ),
