@@ -249,7 +249,7 @@ def _announced(name: str, path: str, body: Json, then: Mapping[str, str | None] 
     return Case(name, "plugin", "PATCH", path, body, at=_OWN, then=then or {})
 
 
-_NOT_OWN: Final = "its own node"
+_NOT_OWN: Final = "only to its own node"
 
 NODE_CASES: Final = (
     _announced("announces its inventory", _OWN, annotations(inventory="{new}"), {names.INVENTORY: "{new}"}),

@@ -116,7 +116,7 @@ class Explanation(Answer, frozen=True):
     """Explanation of a pod. state: one word, see `scheduler.tools.explain.pod_summary`. words: facts and advice.
 
     message: the scheduler's message on the pod, "" if it fits. place: where it is, or would go now, or None. nearest:
-    the nodes that come closest to fitting. preemption: what makes room for the pod, None if nothing does. nominated:
+    the nodes that lack least, nearest first. preemption: what makes room for the pod, None if nothing does. nominated:
     None if there is no nominated node. reserved: the reservation of the pod, or one that blocks it.
     """
 
