@@ -83,7 +83,7 @@ def _leadership(election: LeaderElectionSection, cluster: Cluster, rng: random.R
 
 
 def _boot_time_s() -> float:
-    """Return the seconds of a clock that is never set; on Linux, of one that also runs while the machine sleeps."""
+    """Return the seconds of a clock that is never adjusted; on Linux, it also runs while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

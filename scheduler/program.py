@@ -91,7 +91,7 @@ def demo(
     loop: Annotated[bool, typer.Option("--loop", help="Start over at the end, until Ctrl-C.")] = False,  # noqa: FBT002 - a flag
     serve: Annotated[
         int | None,
-        typer.Option(min=0, max=65_535, metavar="PORT", help="Show it on a web page too; 0: on any free port."),
+        typer.Option(min=0, max=65_535, metavar="PORT", help="Also show it on a web page; 0: any free port."),
     ] = None,
 ) -> None:
     """Show the scheduler on a small cluster in memory."""
@@ -116,14 +116,14 @@ def simulate(
     *,
     config: Annotated[
         list[str] | None,
-        typer.Option(metavar="[NAME=]FILE", help="Configuration file; several are compared. NAME= is the default."),
+        typer.Option(metavar="[NAME=]FILE", help="Configuration file; several are compared. NAME= uses the defaults."),
     ] = None,
     arrivals: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE.csv", help="Pods that arrive, one a line; a run for each file.")
+        list[Path] | None, typer.Option(metavar="FILE.csv", help="Arriving pods, one per line; one run per file.")
     ] = None,
-    shuffle: Annotated[str, typer.Option(metavar="1-10", help="A run for each of these orders of arrival.")] = "",
+    shuffle: Annotated[str, typer.Option(metavar="1-10", help="One run for each of these orders of arrival.")] = "",
     reject: Annotated[bool, typer.Option("--reject", help="Drop a pod that fits nowhere on arrival.")] = False,
-    processes: Annotated[int, typer.Option(min=0, metavar="N", help="Runs at a time; 0: one on each core.")] = 0,
+    processes: Annotated[int, typer.Option(min=0, metavar="N", help="Concurrent runs; 0: one per core.")] = 0,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw how full the cards get (also .svg).")
     ] = None,

@@ -161,7 +161,7 @@ class SchedulerService:
         return PreviousLeader(since_s + self._options.fencing_delay_s, self._clock.monotonic_s)
 
     def _volume_binder(self, rng: random.Random) -> VolumeBinder:
-        """Volume requests have a separate limit, so a hanging webhook for one of them delays no binding."""
+        """Return the volume binder. Its requests have a separate limit, so that a hanging webhook delays no binding."""
         backoff_s = Backoff(rng, wait_exponential(multiplier=0.1, max=5)).delay_s
         most = max(1, self._options.max_binds_in_flight // _BINDS_PER_VOLUME_WRITE)
         limit = InFlightLimit(most, self._clock.monotonic_s, backoff_s, leads=self.leads)

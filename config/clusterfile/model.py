@@ -83,7 +83,7 @@ class NodeGroup(Section):
         elif self.count > 1 and any(group.uuid for group in self.cards):
             message = f"uuid names one card, but this entry describes {self.count} nodes; leave uuid out"
         elif self.count > 1 and not self.cards and self.node and names.INVENTORY in self.node.metadata.annotations:
-            message = f"{self.count} nodes cannot have the cards of one {names.INVENTORY}; describe them as cards"
+            message = f"{self.count} nodes cannot share one {names.INVENTORY}; describe the cards under cards"
         if message:
             raise ValueError(message)
         return self

@@ -271,7 +271,7 @@ def _has(size_mib: int, units: int, unit_mib: int) -> bool:
 
 def _unit_problem(written: WrittenAllocation) -> str:
     said = (
-        f"{names.MEM_DEV} is {written.device_units}, which fits no unit"
+        f"{names.MEM_DEV} is {written.device_units}, which matches no memory unit"
         if written.device_units
         else "no annotation gives it"
     )

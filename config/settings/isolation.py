@@ -102,7 +102,7 @@ class IsolationMount(Section):
     @model_validator(mode="after")
     def _nobody_writes_for_all(self) -> Self:
         if self.content is not None and not self.read_only:
-            raise ValueError("expected readOnly: true with content: all containers of the node have the same file")
+            raise ValueError("expected readOnly: true with content: all containers of the node share the file")
         return self
 
 

@@ -223,7 +223,7 @@ def _past_the_end(place: object, location: Location) -> str:
             continue
         items = place if isinstance(place, list) else []
         if part > len(items):
-            return f"is item {part} of a list of {len(items)}; expected at most {len(items)}"
+            return f"index {part} leaves a gap: the list has {len(items)} items; expected at most {len(items)}"
         place = items[part] if part < len(items) else None
     return ""
 

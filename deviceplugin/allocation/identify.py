@@ -123,7 +123,7 @@ def holders(ids: Collection[str], view: NodeState) -> list[CheckpointEntry]:
 def starting(ids: Collection[str], view: NodeState) -> PodContainers:
     """Return the container that starts with exactly the devices `ids`. Raises NotIdentified; the kubelet then retries.
 
-    A recorded UID whose pod is unknown here does not count as a deleted pod's: the watch may be late, and a pod that
+    A recorded UID whose pod is unknown here may not belong to a deleted pod: the watch may be late, and a pod that
     was force-deleted may have left the API server and still start containers.
     """
     by_uid = {pod.uid: pod for pod in view.pods}

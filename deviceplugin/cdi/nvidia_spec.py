@@ -171,7 +171,7 @@ def _unnamed(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
     if any(device.name == card.uuid for device in spec.devices):
         return ""
     if _minors(spec.edits):
-        return f"{spec.source} injects a card that it does not name into every container"
+        return f"{spec.source} injects a card into every container without naming it"
     nodes = [(device, node) for device in spec.devices for node in _listed(device.edits, _NODES)]
     own = [(device, node) for device, node in nodes if card.minor is not None and _minor(node) == card.minor]
     if not own:
@@ -194,7 +194,7 @@ def _without_cuda(source: str, edits: Edits, host: _Host) -> str:
         return f"{source} was written for driver {', '.join(sorted(told))}; the driver is now {host.driver}"
     nodes = {str(node.get("path", "")): node for node in _listed(edits, _NODES)}
     if gone := [path for path in map(_on_host, nodes.values()) if host.lacks(path)]:
-        return f"{source} names {', '.join(gone)}, which the node does not have"
+        return f"{source} names device nodes that do not exist: {', '.join(gone)}"
     missing = [path for path in _NEEDED_NODES if path not in nodes]
     # A library without a driver version belongs to a board whose driver may have other nodes, such as Jetson.
     if told and missing:

@@ -54,7 +54,7 @@ class SpecFiles:
         return {match.group(1): path.stat().st_ino for match, path in named if match}
 
     def written(self) -> dict[Path, str]:
-        """Return every file of ours -> its device name, including unfinished files of an earlier run.
+        """Return our files mapped to device names, including unfinished files from an earlier run.
 
         Raises OSError.
         """

@@ -205,7 +205,7 @@ def _node(facts: Facts) -> Finding:
         )
     if not node.allocatable:
         found = f"{names.GPU_MEM}: capacity {node.capacity}, allocatable 0: no pods are placed here"
-        remedy = "see plugin and cards: the plugin is not registered, or every card is out of use"
+        remedy = "see the checks plugin and cards: the plugin is not registered, or every card is out of use"
         return Finding("node", FAILED, found, remedy)
     return Finding("node", OK, f"{names.GPU_MEM}: {node.allocatable} of {node.capacity} allocatable")
 
@@ -224,7 +224,7 @@ def _pods(facts: Facts) -> Finding:
         return Finding(
             "pods", FAILED, f"pods without runtimeClassName {own}: {some(bare)}", f"add runtimeClassName: {own}"
         )
-    found = f"{count(len(facts.node.pods), 'pod')} with {names.GPU_MEM}, each has its card"
+    found = f"{count(len(facts.node.pods), 'pod')} with {names.GPU_MEM}, each with its card"
     return Finding("pods", OK, found if facts.node.pods else f"no pod requests {names.GPU_MEM}")
 
 

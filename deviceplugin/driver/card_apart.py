@@ -13,7 +13,10 @@ from deviceplugin.driver.processes import OpenedDriver, Processes
 
 @dataclass(slots=True)
 class CardApart:
-    """A card. last_failure: None while it answers. failing_s: since when. next_s: when it may get a new process."""
+    """State of a card. last_failure: None while it answers. failing_s: time of its first failure.
+
+    next_s: when it may get a new process.
+    """
 
     processes: Processes
     last_failure: SourceFailed | None
@@ -24,7 +27,7 @@ class CardApart:
     left: bool = False
 
     async def reading(self, card: DriverCard) -> CardReading:
-        """Return a reading. Raises NoAnswer or CardFailed: one card's process says nothing about the whole driver."""
+        """Return a reading. Raises only NoAnswer or CardFailed: one card's failure proves nothing about the driver."""
         limits = self.processes.limits
         try:
             opened = await self._opened()
@@ -38,7 +41,10 @@ class CardApart:
         return reading
 
     async def leave(self) -> None:
-        """Stop querying the card for good. No process of it holds the card, unless the kernel does not end one."""
+        """Stop querying the card for good.
+
+        Then none of its processes holds the card, unless the kernel does not end one.
+        """
         self.left = True
         await self._end()
 

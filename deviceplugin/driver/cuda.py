@@ -46,7 +46,7 @@ class CudaAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """what: the cause. remedy: the next thing to do."""
+    """Cause of a CUDA failure. what: the cause in words. remedy: what to do next."""
 
     what: str
     remedy: str
@@ -62,7 +62,7 @@ _CAUSES: Final = {
     101: Cause("CUDA finds another card under this UUID", f"on the node, run nvidia-smi -L; then {_DELETE}"),
     304: Cause("the kernel denied a call by CUDA", f"check seccomp, SELinux and the device cgroup; {_LOG}"),
     802: Cause(
-        "the NVSwitch fabric is not ready: the fabric manager is not running, or its version is not the driver's",
+        "the NVSwitch fabric is not ready: the fabric manager is not running, or its version differs from the driver's",
         "on the node, run systemctl status nvidia-fabricmanager, then systemctl restart nvidia-fabricmanager",
     ),
     803: Cause(

@@ -46,7 +46,7 @@ def _now_s() -> float:
 T = TypeVar("T")
 _LISTEN_AGAIN_S: Final = 10.0
 _DEATHS: Final = 2  # of the shared process between two looks, while this card was queried more often than any other
-_ALL_RELEASED: Final = "every card is released"
+_ALL_RELEASED: Final = "all cards are released"
 log = structlog.get_logger()
 
 
@@ -126,7 +126,7 @@ class SupervisedDriver:
         self._check_held(uuid)
         card = self._known.get(uuid)
         if card is None or uuid in self._apart:
-            raise NoAnswer(f"card {uuid}: the driver does not list it, or it does not answer")
+            raise NoAnswer(f"card {uuid}: it does not answer, or the driver does not list it")
         await self._in_common(lambda opened: opened.set_compute_mode(card, mode, self._limits.answer_s))
 
     @property

@@ -142,7 +142,7 @@ class CardKeeper:
     async def _step(self) -> None:
         now_s = self.wall_s()
         if over := [uuid for uuid, until_s in self.states.released().items() if until_s <= now_s]:
-            log.info("card.taken_back", uuids=over, reason="its release time has expired")
+            log.info("card.taken_back", uuids=over, reason="the release period has expired")
             await self.release(over, None)
         if not self._all_released():
             if self.driver.grown() or time.monotonic() >= self._cards_at_s + self.pace.cards_s:

@@ -60,7 +60,10 @@ class HealthFile:
         }
 
     def save(self, by_uuid: Mapping[str, CardHealth]) -> None:
-        """Save the healths. Changes of good-answer counts or growing values alone cause no write. Raises OSError."""
+        """Save the cards' health. Raises OSError.
+
+        Changes of good-answer counts or growing values alone cause no write.
+        """
         kept = {
             uuid: replace(health, good=0, good_s=0.0, silent=0, failed=0, failed_s=0.0)
             for uuid, health in by_uuid.items()

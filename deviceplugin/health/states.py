@@ -1,7 +1,7 @@
 """Every card of the node, its health, and its last reading. Pure.
 
-A card that the driver stops naming is kept: as many fake devices as it has units turn unhealthy, instead of vanishing
-under containers of other cards. It is forgotten at the next boot.
+A card that the driver stops naming is kept: as many fake devices as it has units turn unhealthy. They do not
+vanish, because containers on other cards may hold them. The card is forgotten at the next boot.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

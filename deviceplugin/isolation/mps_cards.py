@@ -56,7 +56,7 @@ class ComputeModes:
         self.before = load(self._path)
 
     async def exclusive(self, uuid: str) -> str:
-        """Let only one process at a time use the card, the MPS server. Return why that failed, or ""."""
+        """Let only one process, the MPS server, use the card. Return why that failed, or ""."""
         reading = self._readings().get(uuid)
         if reading is None:
             return "the driver has not read the card yet"
@@ -149,7 +149,7 @@ class MpsCards:
         return uuid in self._daemons
 
     async def ready(self, uuid: str, within_s: float) -> str:
-        """Return why no client of the card may start; "" as soon as one may. Waits at most `within_s`."""
+        """Wait until a client of the card may start; return why none may, or "". Waits at most `within_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 # Just after its start, the plugin does not know its cards yet.

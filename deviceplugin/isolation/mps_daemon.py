@@ -81,7 +81,7 @@ class MpsControl:
         )
 
     async def ask(self, within_s: float) -> None:
-        """Return once it answers. Raises ControlFailed."""
+        """Wait until the daemon answers. Raises ControlFailed."""
         await self._command(_ASK, within_s)
 
     async def end(self, process: Process, within_s: float) -> None:

@@ -141,8 +141,8 @@ async def restarts(device_plugin_dir: Path) -> AsyncIterator[None]:
             there_s = time.monotonic()
         elif time.monotonic() > there_s + _GONE_S:
             raise DirectoryGone(
-                f"{device_plugin_dir} has been missing for {_GONE_S:g} s, or was recreated where this process cannot "
-                "see it"
+                f"{device_plugin_dir} has been missing for {_GONE_S:g} s, or was recreated outside this "
+                "container's mount"
             )
         await asyncio.sleep(_LOOK_S)
 

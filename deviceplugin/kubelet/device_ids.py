@@ -44,7 +44,7 @@ def device_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> tuple[str
 
 
 def message_bytes(id_lengths: Mapping[int, int]) -> int:
-    """Return the size of the ListAndWatchResponse if all devices are unhealthy, which is the longer word.
+    """Return the size of the ListAndWatchResponse if all devices are unhealthy, the longer of the two words.
 
     id_lengths: bytes of an ID, > 0 -> number of such IDs. The message is `repeated Device devices = 1`, each `string ID
     = 1; string health = 2`, in protobuf encoding.
@@ -69,8 +69,8 @@ def check(cards_memory_mib: Sequence[int], unit_mib: int, *, old_style: bool) ->
     cards = " and ".join(f"{count} card{'s' * (count > 1)} of {memory} MiB" for memory, count in alike)
     raise TooManyDevices(
         f"{cards} at memoryUnitMiB {unit_mib} make {sum(memory // unit_mib for memory in cards_memory_mib)} devices, "
-        f"a message of {size / _MIB:.1f} MiB; the kubelet accepts {LARGEST_MESSAGE // _MIB} MiB; memoryUnitMiB {fits} "
-        "fits; use 128 to 1024 (each device is an entry in pod status)"
+        f"a message of {size / _MIB:.1f} MiB; the kubelet accepts {LARGEST_MESSAGE // _MIB} MiB; "
+        f"memoryUnitMiB {fits} would fit, but use 128 to 1024 (each device is an entry in pod status)"
     )
 
 

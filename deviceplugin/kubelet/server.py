@@ -213,7 +213,7 @@ class Registration:
     _dropped: asyncio.Event = field(default_factory=asyncio.Event)
 
     def dropped(self) -> None:
-        """No kubelet follows the devices: register again if one is still running."""
+        """Record that no kubelet follows the devices; register again if one is still running."""
         self._dropped.set()
 
     async def run(self) -> None:

@@ -94,7 +94,7 @@ class FakeDevices:
             self._moved = asyncio.Event()
 
     async def shown(self) -> None:
-        """Return once a list exists."""
+        """Wait until a list exists."""
         while self._devices is None:
             await self._moved.wait()
 
@@ -250,9 +250,7 @@ class KubeletSession:
     async def _ready(self, wait_s: float) -> Answers:
         done, _ = await asyncio.wait({self._answers}, timeout=wait_s)
         if not done:
-            starting = (
-                f"the device plugin has just started and does not know its cards and pods yet, after {wait_s:g} s"
-            )
+            starting = f"the device plugin has just started: after {wait_s:g} s it does not know its cards and pods yet"
             raise CallRejected(self.missing() or starting, "Starting")
         return self._answers.result()
 

@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class NodeCards:
-    """Announcements of the node's cards. Owned by the event loop. Only `run` works; the others request a run.
+    """Announcements of the node's cards. Owned by the event loop. Only `run` does the work; others request a run.
 
     gpu_core: whether compute is announced too. record: receives an event on the node. changed: called after each
     announcement. release: applies the annotation of that name; returns whether it is served. whole: the cards as
@@ -111,7 +111,7 @@ class NodeCards:
         return {names.HELD_UNTIL: _time(self.wall_s() + HELD_FOR_S)}
 
     async def listed(self) -> None:
-        """Return once devices are listed, from cards that the driver names, or from remembered ones if it is slow."""
+        """Wait until devices are listed, from cards that the driver names, or from remembered ones if it is slow."""
         await self._listed.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRIVER_WITHIN_S):

@@ -27,7 +27,7 @@ class NodeDevices:
     """The node's devices. Owned by the event loop. shown: the kubelet's list; its first devices were listed earlier.
 
     old_style: as in `device_ids.device_ids`. withheld: whether no free device may be allocated, whatever the cards are.
-    now_s: from a clock that is never set.
+    now_s: from a clock that is never adjusted.
     """
 
     view: NodeRecords

@@ -17,7 +17,7 @@ _WHOLE_CORE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Rules of counting. unit_mib: MiB per memory unit, >= 1.
+    """Rules for counting memory. unit_mib: MiB per memory unit, >= 1.
 
     unified_memory_mib: for a card whose driver reports none; 0 if unknown. count_reserved: memory that the driver
     reserves counts as the card's, although programs cannot use it.
@@ -30,7 +30,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class NodePatch:
-    """Wanted state of the node object. annotations: by key; None removes one. capacity: by resource name."""
+    """Desired state of the node object. annotations: by key; None removes one. capacity: by resource name."""
 
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)

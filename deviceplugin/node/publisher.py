@@ -89,7 +89,7 @@ class NodePublisher:
         return self._node is not None and bool(self._wanted) and not differing(self._node, self._wanted)
 
     async def settled(self) -> None:
-        """Return once the node object has the annotations wanted at the time of the call."""
+        """Wait until the node object has the annotations wanted at the time of the call."""
         while not self.announced:
             self._news.clear()
             await self._news.wait()

@@ -1,4 +1,4 @@
-"""Drift: differences from the scheduler's decisions, how long they last, and the actions on them. Pure.
+"""Drift: differences from the scheduler's decisions, how long they last, and the actions to take. Pure.
 
 `reconcile` finds them. Its inputs were read one at a time while pods came and went, so drift counts only if two
 consecutive comparisons show it.

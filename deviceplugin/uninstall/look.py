@@ -146,7 +146,7 @@ async def _left_by_daemons(c: DevicePluginConfiguration) -> list[Path]:
 
 
 def _cards_with_daemons(c: DevicePluginConfiguration) -> list[str]:
-    with contextlib.suppress(ConfigurationError):  # Its description is gone, so nobody knows whether there were any.
+    with contextlib.suppress(ConfigurationError):  # Without its description, it is unknown whether there were any.
         if mechanism_of(c).preparation == MPS and c.mps.daemons == "plugin":
             return sorted(path.name for path in Path(c.mps.directory).glob("*") if _CARD.fullmatch(path.name))
     return []
@@ -179,7 +179,7 @@ def _of_state(c: DevicePluginConfiguration, state: Path) -> tuple[list[Item], tu
     items = [_entry(path, of_the_node) for path in entries if path.name != lock.FILE]
     last = [Item(ItemKind.FILE, str(path)) for path in entries if path.name == lock.FILE]
     if state.is_symlink() or os.path.ismount(state):
-        why = "it is a mount of this container or a link, and has no files of the plugin left"
+        why = "it is a link or a mount of this container, and no longer contains files of the plugin"
         items.append(Item(ItemKind.FOLDER, str(state), why, theirs=True))
     elif not any(item.theirs for item in items):
         last.append(Item(ItemKind.FOLDER, str(state)))

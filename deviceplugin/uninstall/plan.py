@@ -20,9 +20,9 @@ from deviceplugin.kubelet.checkpoint import CheckpointEntry, KubeletContainer
 from scheduler.kube import objects
 from scheduler.process.terminal import one_line, printable, some, typed
 
-# The first two are the plugin's; the others are orders to it, which it removes once obeyed.
+# The first two are the plugin's; the others are requests to it, which it removes once served.
 _ANNOTATIONS: Final = (names.INVENTORY, names.HELD_UNTIL, names.CLEAR_HEALTH, names.RELEASE)
-_OFFERS: Final = "the kubelet has not noticed yet that the plugin has stopped, or another plugin serves them"
+_OFFERS: Final = "the kubelet has not noticed yet that the plugin has stopped, or another plugin provides them"
 _FORGETS: Final = "the kubelet drops the plugin's devices 5 minutes after the plugin stops"
 POD_HOLDS: Final = "pods hold cards"
 _MOST_NAMED: Final = 3

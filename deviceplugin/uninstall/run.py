@@ -174,7 +174,7 @@ class Uninstall:
                 # Not reported: this command creates them if they are missing.
                 failed = [why for item in found.last if (why := await hands.remove(item))]
         self.problem = found.problem(failed)
-        end = "something is left." if self.problem else "nothing of the device plugin is left."
+        end = "not everything has been removed." if self.problem else "the device plugin has been completely removed."
         left = found.report([f"cannot remove {why}" for why in failed], f"Node {self.configuration.node_name}: {end}")
         if left != self.said:
             self.said = left

@@ -36,7 +36,7 @@ def installed_plugins() -> tuple[type[Plugin], ...]:
     for entry in sorted(entry_points(group=ENTRY_POINTS)):
         found = plugin_of(entry)
         if found.name in names:
-            raise BrokenPlugin(_about(entry, f"another plugin already has its name {found.name}"))
+            raise BrokenPlugin(_about(entry, f"another plugin already has the name {found.name}"))
         names.add(found.name)
         plugins.append(found)
     return tuple(plugins)

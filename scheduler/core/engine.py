@@ -41,7 +41,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Engine:
-    """The only access to tables and queue for changes. Other code only reads them.
+    """Owner of the tables and the queue: other code only reads them.
 
     Owned by the event loop; no method awaits.
     """
@@ -216,7 +216,7 @@ class Engine:
         return Decision(queued, outcome)
 
     def next_ready_s(self) -> float | None:
-        """Return when `decide` may have work even if nothing happens; None if never."""
+        """Return the time from which `decide` may have work even if nothing happens; None if never."""
         ends_s = (self.queue.next_ready_s(), self.tables.rejections.next_s(), self._searches.next_ready_s())
         return min((end_s for end_s in ends_s if end_s is not None), default=None)
 

@@ -166,7 +166,7 @@ class Searches:
         return self._failed_deletions.take_ready(now_s)
 
     def next_ready_s(self) -> float | None:
-        """Return when `take_ready` will next return a pod; None if never."""
+        """Return the time from which `take_ready` will return a pod; None if never."""
         return self._failed_deletions.next_ready_s()
 
     def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:

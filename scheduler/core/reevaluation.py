@@ -175,7 +175,7 @@ class Reevaluation:
 
     @property
     def _version(self) -> _Version:
-        """Version that is equal while every result stays valid.
+        """Return a version that stays equal as long as every result is valid.
 
         It leaves out how single pods see the tables: each pod is evaluated in its own view.
         """

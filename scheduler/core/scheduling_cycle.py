@@ -154,7 +154,7 @@ class SchedulingCycle:
         yield sought
 
     def without_equals(self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority) -> WhatIf:
-        """Return what-if queries for an unschedulable pod without pods of its own or a lower priority.
+        """Return what-if queries for an unschedulable pod; pods of the same or a lower priority are left out.
 
         The caller keeps the tables as the pod sees them, now and at each query.
         """
@@ -218,7 +218,7 @@ class SchedulingCycle:
         )
 
     def signature(self, pod: Pod) -> Signature:
-        """Return a key that is equal for pods that every rule treats alike while the tables are unchanged."""
+        """Return a key: while the tables are unchanged, every rule treats pods with equal keys alike."""
         return self._runtime.signature(pod)
 
     def minimum_of_class(self, pod: Pod, signature: Signature) -> MinimumRequest:

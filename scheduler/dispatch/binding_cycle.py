@@ -39,10 +39,10 @@ _OVERWRITTEN: Final = frozenset({names.MEM_ASSIGNED, names.MEM_ASSUME_TIME})
 
 @dataclass(slots=True)
 class _Doubt:
-    """Doubt that the POSTs of one pod have left so far. Times in monotonic seconds.
+    """Doubt about the outcome of one pod's POSTs so far. Times in monotonic seconds.
 
-    first_s, sent_s: when the first and the last POST were sent. open_s: when the last POST was sent that may take
-    effect as long as the server works on it. any: whether any POST may have taken effect.
+    first_s, sent_s: when the first and the last POST were sent. open_s: the same for the last POST that
+    may still take effect while the server works on it. any: whether any POST may have taken effect.
     """
 
     first_s: float
@@ -76,7 +76,7 @@ class Binder:
     gone: Callable[[str], bool]
 
     async def bind(self, binding: Binding) -> None:
-        """Return when the pod is bound as in `binding`. Raises BindRejected if it never will be.
+        """Wait until the pod is bound as in `binding`. Raises BindRejected if it never will be.
 
         Raises Stopped if the process ends before the outcome is known.
         """
@@ -195,7 +195,7 @@ class WaitingPods:
         self._pods: dict[str, _WaitingPod] = {}
 
     async def wait(self, uid: str, waits: Sequence[PermitWait]) -> None:
-        """Return when every plugin in `waits` allows the pod. Raises BindRejected if one rejects it, or on time-out.
+        """Wait until every plugin in `waits` allows the pod. Raises BindRejected if one rejects it, or on time-out.
 
         Raises Stopped if the process ends first.
         """

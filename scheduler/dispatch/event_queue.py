@@ -26,7 +26,7 @@ _Event: TypeAlias = EventRecord | SeriesUpdate
 
 @dataclass(slots=True, kw_only=True)
 class Unwritten:
-    """An entry that has been taken to be written. what: an Event, or the UID of a pod with a new message.
+    """An entry that was taken for writing. what: an Event, or the UID of a pod with a new message.
 
     tries: number of throttled attempts so far.
     """
@@ -123,7 +123,7 @@ class EventQueue:
     def take(self, *, at_once: bool = False) -> Unwritten | float:
         """The next entry; or when to call again, unless a new entry, an answer or a finished write comes earlier.
 
-        at_once: also take from namespaces that get no answers. Return the entry with `done` or `put_back`.
+        at_once: also take from namespaces that get no answers. Hand back the entry with `done` or `put_back`.
         """
         now_s, next_s = self._now_s(), inf
         for _ in range(min(len(self._queues), _LOOKED_AT)):

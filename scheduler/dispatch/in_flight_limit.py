@@ -50,7 +50,7 @@ class Stopped(Exception):
 class _RequestQueue:
     """Waiting requests of one namespace. first: the requests that are the first of their pods.
 
-    turn: of two namespaces that may send, the one with the lower number does.
+    turn: of two namespaces that may send, the one with the lower number goes first.
     """
 
     limiter: NamespaceLimiter

@@ -21,7 +21,7 @@ Over all namespaces: a request counts as possibly unanswered if its namespace is
 These requests leave a quarter of the limit free for a SLOW or OPEN namespace that asks next, and a sixteenth for a NEW
 one. So a namespace that gets answers can always send, and a new one soon, however many others hang at once.
 
-Decides only; `in_flight_limit` waits. now_s: monotonic seconds.
+Only decides; `in_flight_limit` does the waiting. now_s: monotonic seconds.
 """
 
 from collections import Counter

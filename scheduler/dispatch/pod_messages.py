@@ -165,7 +165,7 @@ def again_after_s(failures: int) -> float:
 
 
 class PodMessages:
-    """States by UID. Owned by the event loop."""
+    """Message states by UID of the pod. Owned by the event loop."""
 
     def __init__(self, known: Callable[[str], bool]) -> None:
         """known: by UID, whether the pod is in the queue; `sweep` drops the other pods."""

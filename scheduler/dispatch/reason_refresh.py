@@ -51,7 +51,7 @@ class ReasonRefresh:
             await asyncio.sleep(rest_s)
 
     def slice(self) -> float:
-        """Re-evaluate pods for a moment. Returns the following rest in seconds."""
+        """Re-evaluate pods for a few milliseconds. Returns how many seconds to rest afterwards."""
         began_s, corrected = self._now_s(), 0
         while self._recorder.pending_soon < _MOST_PENDING and corrected < _MOST_CORRECTED:
             reevaluated = self._engine.reevaluation.step(began_s)

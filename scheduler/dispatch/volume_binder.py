@@ -23,7 +23,7 @@ from scheduler.state.tables import Tables
 from scheduler.state.volumes.plan import VolumePlan
 from scheduler.state.volumes.progress import Failed, is_done
 
-# No event tells a waiting pod that it was deleted itself.
+# No event tells a waiting task that its pod was deleted.
 _LOOK_EVERY_S: Final = 5.0
 
 
@@ -52,7 +52,7 @@ class VolumeBinder:
         self._stopped = False
 
     async def bind(self, placement: Placement) -> None:
-        """Return when every claim of the pod is bound. Raises VolumesFailed; Stopped if the process ends first."""
+        """Wait until every claim of the pod is bound. Raises VolumesFailed; Stopped if the process ends first."""
         plan = placement.volumes
         if plan is None:
             return

@@ -50,7 +50,7 @@ class VolumeWrites:
         self._written: dict[Written, tuple[ClaimKey | str, str]] = {}
 
     async def write(self, namespace: str, key: ClaimKey, name: str, node: str) -> None:
-        """Return when a claim of a plan has its write. Call it inside `InFlightLimit.binding` of the namespace.
+        """Wait until the write for a claim of a plan is done. Call it inside `InFlightLimit.binding` of the namespace.
 
         key, name, node: see `to_write`. Raises WriteRejected, Failed, Stopped.
         """

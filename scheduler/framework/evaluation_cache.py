@@ -1,8 +1,8 @@
 """The evaluation cache: masks and scores of all rows for one class of pods.
 
-A class is the pods of one signature. The cache keeps masks and scores at a version of the tables. For the next pod of
-the class, only rules that read a changed field run again, on the changed rows. Normalization, its weights and rules
-that depend on other rows are applied at the pick, because any changed row alters them.
+A class consists of the pods with one signature. The cache keeps masks and scores at a version of the tables. For the
+next pod of the class, only rules that read a changed field run again, on the changed rows. Normalization, its weights
+and rules that depend on other rows are applied at the pick, because any changed row alters them.
 This is only an optimization: `test_evaluation_cache.py` proves that decisions with and without it are the same.
 """
 

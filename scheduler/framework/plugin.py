@@ -42,7 +42,7 @@ _NOTHING: Final = Change(0)
 
 
 class Detail(ABC):
-    """Addition to a reason that differs between nodes. Its length is bounded, whatever the nodes hold."""
+    """Addition to a reason; it differs between nodes. Its length is bounded, whatever the nodes hold."""
 
     @abstractmethod
     def worded(self, reason: str) -> str:
@@ -76,7 +76,7 @@ class Numbers(Detail):
         return f"{reason}: {self}"
 
     def joined(self, other: "Numbers") -> "Numbers":
-        """Return the better of both."""
+        """Return the better of the two."""
         better = other if other.most_free > self.most_free else self
         return replace(better, note=self.note or other.note)
 
@@ -382,4 +382,4 @@ class PreBindPlugin(Plugin):
 
     @abstractmethod
     async def pre_bind(self, pod: Pod, node: str) -> None:
-        """Return when the Binding may be sent. Raises a port's ApiError to undo the placement."""
+        """Wait until the Binding may be sent. Raises a port's ApiError to undo the placement."""

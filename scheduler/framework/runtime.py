@@ -62,12 +62,12 @@ class Runtime:
             self.tables.fact(fact)
 
     def signature(self, pod: Pod) -> Signature:
-        """Return a key that is equal for pods that every rule answers alike while the tables are unchanged."""
+        """Return a key: while the tables are unchanged, every rule gives the same answers for pods with equal keys."""
         tables = self.tables
         return (pod.template, *[plugin.signature(pod, tables) for plugin in self.profile.signature_plugins])
 
     def cache_key(self, pod: Pod) -> Hashable:
-        """Return a key that is equal as long as the answers for the pod's class change only with rows."""
+        """Return a key that changes when the answers for the pod's class change although no row does."""
         tables = self.tables
         return tuple([plugin.cache_key(pod, tables) for plugin in self.profile.volatile_plugins])
 

@@ -222,11 +222,11 @@ class _Follower(Generic[T]):
 class _Sort(Enum):
     """Kinds of connection failures that require different waits before the next connection."""
 
-    SILENT = "no answer: trying again costs the server nothing until it is there"
-    FORBIDDEN = "refused: by a server that has not read its own rules yet, or for long"
-    OVERLOADED = "an error of the server's, too much for it, or a list that broke off"
+    SILENT = "no answer; retrying costs the server nothing until it is back"
+    FORBIDDEN = "denied, permanently or because the server has not loaded its RBAC rules yet"
+    OVERLOADED = "a server error, an overloaded server, or an interrupted list"
     EXPIRED = "the version is too old"
-    ENDED = "ended in good order, as soon as it had begun"
+    ENDED = "closed normally right after it was opened"
 
 
 class _Pace(Generic[T]):

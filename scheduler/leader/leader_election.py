@@ -124,7 +124,7 @@ class LeaderElection:
         return self._write(ours, page_url=self.own_page)
 
     def due_s(self) -> float:
-        """When the next write is due."""
+        """Time when the next write is due."""
         if self.taken_over is not None:
             due_s = self._renewed_s + self.timing.retry_period_s if self._version else 0.0
         elif self._spec is None or self.holder in {"", self.identity}:
@@ -179,7 +179,7 @@ class LeaderElection:
         return self.timing.renew_deadline_s / 2
 
     def ends_s(self) -> float:
-        """When leadership ends unless it is renewed."""
+        """Time when leadership ends unless it is renewed."""
         return self._renewed_s + self.timing.renew_deadline_s
 
     def _take_over(self) -> TakeOver:

@@ -111,8 +111,8 @@ def combined(spec: PodSpec, of_container: Callable[[Container], Amounts]) -> Amo
 class Requests(NamedTuple):
     """Total request of a pod.
 
-    amounts: every resource that the pod occupies on its node, each at most MOST; zero amounts are left out.
-    scoring_cpu_millis, scoring_memory_bytes: for scoring; a container without a request counts with a small default.
+    amounts: every resource that the pod occupies on its node, each capped at MOST; zero amounts are left out.
+    scoring_cpu_millis, scoring_memory_bytes: for scoring; a container without a request counts as a small default.
     """
 
     amounts: Amounts

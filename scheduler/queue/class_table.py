@@ -39,7 +39,7 @@ class _Users(Generic[ObjectT]):
         return None
 
     def users(self, objects: Iterable[ObjectT]) -> Iterator[Entry]:
-        """For each set of references that includes one of `objects`, one pod of each class."""
+        """Yield one pod of each class for each set of references that includes one of `objects`."""
         for one in objects:
             for alike in self._using.get(one, ()):
                 for pods in alike.pods.values():

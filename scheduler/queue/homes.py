@@ -17,4 +17,4 @@ def homes_are_right(entries: Mapping[str, Entry], homes: Sequence[tuple[PodState
         expect(bool(entry.gate) == (entry.state is PodState.GATED), f"{name} is gated by {entry.gate!r}")
     kept = sum(len(pods) for _, pods in homes)
     expected = sum(entry.state is not PodState.IN_FLIGHT for entry in entries.values())
-    expect(kept == expected, f"{kept} pods are kept outside of flight; expected {expected}")
+    expect(kept == expected, f"{kept} pods that are not in flight are kept; expected {expected}")

@@ -328,6 +328,6 @@ class FailedDeletions:
         return list(self._backing_off.pop_until(now_s)) if self._backing_off else []
 
     def next_ready_s(self) -> float | None:
-        """When the next back-off ends; None if never."""
+        """Time when the next back-off ends; None if never."""
         first = self._backing_off.first()
         return None if first is None else first[0]

@@ -231,7 +231,7 @@ class SchedulingQueue:
             self._activate(entry, now_s)
 
     def next_ready_s(self) -> float | None:
-        """When `flush` will next activate a pod, possibly in the past; None if never."""
+        """Time when `flush` will next activate a pod, possibly in the past; None if never."""
         ends_s = (self._failed.next_ready_s(), self._no_fit.next_ready_s())
         return min((end_s for end_s in ends_s if end_s is not None), default=None)
 

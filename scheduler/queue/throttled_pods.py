@@ -67,7 +67,7 @@ class FailedPods(Collection[Entry]):
         return self._by_end.pop_until(now_s)
 
     def next_ready_s(self) -> float | None:
-        """When the next back-off ends; None if never."""
+        """Time when the next back-off ends; None if never."""
         first = self._by_end.first()
         return None if first is None else first[0]
 

@@ -125,7 +125,7 @@ class UnschedulablePods:
                 yield entry
 
     def next_ready_s(self) -> float | None:
-        """When `take_ready` will next return a pod; None if never."""
+        """Time when `take_ready` will next return a pod; None if never."""
         firsts = (heap.first() for heap in (self.backing_off, self.unschedulable))
         return min((first[0] for first in firsts if first is not None), default=None)
 
@@ -237,7 +237,7 @@ class UnschedulablePods:
         """Recompute every cross-reference. Raises TransitionError for the first error."""
         for key, pod_class in self._classes.items():
             first = min(entry.sort_key for entry in pod_class.pods())
-            expect(pod_class.best.sort_key == first, f"class {key!r} has another best pod")
+            expect(pod_class.best.sort_key == first, f"class {key!r} has a better pod than its best one")
             expect(first == self._table.sort_key(pod_class.slot), f"class {key!r} is out of order")
             expect(self._at[pod_class.slot] is pod_class, f"class {key!r} is not in slot {pod_class.slot}")
             for entry in pod_class.pods():
@@ -258,17 +258,18 @@ class UnschedulablePods:
             for claim in (entry.claims.objects if entry.claims is not None else ())
         }
         indexed = self._claim_users.by_object()
-        expect(indexed == using, f"{len(indexed)} pods are found by claims, {len(using)} use some")
+        expect(indexed == using, f"{len(indexed)} pods are indexed by claim, but {len(using)} use claims")
         of_namespaces = {entry for _, _, entry in self._namespace_users.by_object()}
-        expect(len(of_namespaces) == waiting, f"{len(of_namespaces)} pods are found by namespaces, {waiting} wait")
+        expect(len(of_namespaces) == waiting, f"{len(of_namespaces)} pods are indexed by namespace, but {waiting} wait")
         alike = all(e.selected is not None and e.selected.key == selected_by(e.pod) for e in of_namespaces)
-        expect(alike, "a pod is found by labels that it no longer has")
-        expect(set(self._to_verify) == self._of_claims | self._of_namespaces, "a pod is checked without a reason")
+        expect(alike, "a pod is indexed by labels that it no longer has")
+        reasons = self._of_claims | self._of_namespaces
+        expect(set(self._to_verify) == reasons, "a pod is listed for verification without a reason")
         waits = all(entry.signature in self._classes for entry in self._to_verify)
-        expect(waits, "a pod that waits in no class is to be checked")
+        expect(waits, "a pod that is in no class is listed for verification")
         due = np.flatnonzero(self._table.due).tolist()
-        expect(set(due) <= self._at.keys(), f"slots {due} are due")
-        expect(self._any_due or not due, f"slots {due} are due and nobody knows")
+        expect(set(due) <= self._at.keys(), f"slots {due} are due, but some are not in use")
+        expect(self._any_due or not due, f"slots {due} are due, but `_any_due` is not set")
 
     # Helpers
 

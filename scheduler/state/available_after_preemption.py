@@ -43,7 +43,7 @@ class AvailableAfterPreemption:
 
     @property
     def capacity(self) -> int:
-        """Number of rows that fit."""
+        """Number of rows that the arrays can hold."""
         return len(self._wide)
 
     @property
@@ -92,7 +92,7 @@ class AvailableAfterPreemption:
         )
 
     def serves(self, rows: Rows, request: GpuRequest) -> BoolArray:
-        """bool[rows]: True if enough cards may have the requested memory. rows: counted ones."""
+        """bool[rows]: True if enough cards may have the requested memory. rows: already counted."""
         cards = self._tables.cards
         fits = self.free[:, rows] >= request.units_per_card
         if request.exclusive:

@@ -42,14 +42,14 @@ class Terminating:
             self._records[record.pod.key.uid] = record
 
     def gone(self, uid: str) -> None:
-        """Record that the pod is no longer on record."""
+        """Remove a pod that is no longer on record."""
         self._records.pop(uid, None)
 
 
 class Known(Rowed):
     """The reading side of the tables, and data outside the columns. cluster_events: see `take_cluster_events`.
 
-    references: changes whenever an object changes that pods refer to: claims, storage, namespaces, selectors.
+    references: changes whenever an object that pods refer to changes: a claim, storage, a namespace or a selector.
     """
 
     def __init__(self) -> None:
@@ -119,10 +119,10 @@ _INVENTORY: Final = int(Change.INVENTORY)
 
 
 class Bookings(Known):
-    """Owned by the tables."""
+    """Bookings of pods in the columns. Owned by the tables."""
 
     def __init__(self, requests_half_life_s: float) -> None:
-        """No nodes, no pods. requests_half_life_s: as TargetWorkload."""
+        """Create bookings without nodes and pods. requests_half_life_s: see TargetWorkload."""
         super().__init__()
         self.changes = ChangeLog()
         self.labels = Labels()
@@ -140,7 +140,7 @@ class Bookings(Known):
 
     @property
     def any_nominated(self) -> bool:
-        """Whether `nominated_on` returns any pod for some row."""
+        """Whether any nominated pod is booked."""
         return bool(self._nominated_on)
 
     def nominated(self) -> Iterator[tuple[int, Pod]]:
@@ -262,7 +262,7 @@ class Bookings(Known):
         return kinds
 
     def _changed(self, row: int, kinds: int) -> None:
-        """Like `_opened`, for changes that free nothing."""
+        """Record changes of a row that free nothing."""
         self.changes.note(row, kinds)
         while self.cards.turned:
             self.changes.note(self.cards.turned.pop(), _INVENTORY)
@@ -282,7 +282,7 @@ class Bookings(Known):
         self.resources.add(row, template.requests, (template.scoring_cpu_millis, template.scoring_memory_bytes), sign)
 
     def _opened(self, row: int, kinds: int, up_to: int = ANY_PRIORITY) -> None:
-        """up_to: see `ClusterEvents`."""
+        """Record changes of a row that may make room for pods. up_to: see `ClusterEvents`."""
         self.changes.note(row, kinds)
         self.cluster_events.note(row, kinds, up_to)
         self.cluster_events.note_everywhere(ANY_DOMAIN if kinds & _DOMAINS else kinds & _SOME_DOMAINS)

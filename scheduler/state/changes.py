@@ -24,8 +24,8 @@ class Change(IntFlag):
     EXISTENCE: the node was added or deleted, which implicitly concerns every rule. LABELS to IMAGES: fields of the node
     itself. INVENTORY: its cards, and which of them can be allocated. FEATURES: features that its kubelet declares.
     IMAGES: images on the node.
-    PODS: a pod on the row came, left, or changed. PORTS, CARDS: so did a pod with host ports, or with GPU memory.
-    COMPANY: so did a pod that others may have affinity to. DOMAINS: rows other than the changed one may be open or
+    PODS: a pod on the row was added, removed or changed. PORTS, CARDS: the pod has host ports, or GPU memory.
+    COMPANY: other pods may have affinity to the pod. DOMAINS: rows other than the changed one may be open or
     closed now.
     ATTACHMENTS: the node's limits of attached volumes changed, or its attachments other than those of its pods; or a
     pod came whose volume is attached there and may be shared. A new pod can make room only by COMPANY and ATTACHMENTS.

@@ -1,6 +1,6 @@
-"""Nominated pods without which a pod of higher priority must be decided, if there are many nominations.
+"""Nominated pods to be ignored while a pod of higher priority is decided, if there are many nominations.
 
-Deciding without any of them would be correct, but costs a booking for each. Most make no difference: the pod lacks
+Ignoring all of them would be correct, but costs a booking for each. Most make no difference: the pod lacks
 something on their rows even without them, usually because their victims are still there, or has enough even with them.
 """
 

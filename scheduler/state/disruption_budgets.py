@@ -78,7 +78,7 @@ class _Budgets(msgspec.Struct):
     left_out: _LeftOut = msgspec.field(default_factory=_LeftOut)
 
     def room(self, besides: str = "") -> int:
-        """Maximum requirements of the next budget; -1 if no more budgets are read.
+        """Maximum number of requirements of the next budget; -1 if no more budgets are read.
 
         besides: name of a budget that does not count.
         """
@@ -168,7 +168,7 @@ class DisruptionBudgets:
         """Return (pods that cannot all be evicted, the others), each in order. records: the first pods are spared last.
 
         with_refused: also put pods whose eviction the API server denied into the first list: another attempt would
-        hardly succeed.
+        probably fail too.
         """
         left: dict[tuple[str, str], int] = {}
         violating: list[PodRecord] = []
@@ -253,10 +253,10 @@ def _without_room(own: _Budgets, name: str, selector: Expressions) -> str:
     """Why a budget does not fit now, or ""."""
     room = own.room(name)
     if room < 0:
-        return f"its namespace has more than the {MOST_BUDGETS} PodDisruptionBudgets that are read at a time"
+        return f"its namespace has more than {MOST_BUDGETS} PodDisruptionBudgets (at most {MOST_BUDGETS} are read)"
     if len(selector) <= room:
         return ""
     return (
-        f"its selector has {len(selector)} requirements, and the others in its namespace that are read have "
-        f"{MOST_REQUIREMENTS - room} (at most {MOST_REQUIREMENTS} in all are read)"
+        f"its selector has {len(selector)} requirements, and the budgets already read in its namespace have "
+        f"{MOST_REQUIREMENTS - room} (at most {MOST_REQUIREMENTS} are read in total)"
     )

@@ -20,8 +20,8 @@ _MOST_ROWS: Final = 32
 class MinimumRequest:
     """Minimum request. amounts: int64[amounts], the minimum of each amount that must be available.
 
-    cards: number of cards with Amount.CARD_UNITS each, 0 if that amount is sufficient. exclusive: held by no pod.
-    models, uuids: bits of the acceptable cards. rows: bits of the rows that the node's own fields allow.
+    cards: number of cards with Amount.CARD_UNITS each, 0 if that amount is sufficient. exclusive: whether no pod
+    may hold them. models, uuids: bits of the acceptable cards. rows: bits of the rows that the node's own fields allow.
     """
 
     amounts: Int64Array

@@ -7,8 +7,8 @@
 A pod with victims, or one that another scheduler nominated, counts on its node for pods of equal or lower priority. A
 pod of higher priority, and the pod itself, see the node without it. The tables show one such view at a time. Pods are
 decided by priority, so the view changes by few nominations from one pod to the next. If many would have to change for a
-pod of higher priority, only the conflicting ones do. The others hold no more than the pod lacks in any case
-(docs/develop/decisions/0034), and preemption takes them out row by row.
+pod of higher priority, only the conflicting ones do. The others make no difference to the pod
+(docs/develop/decisions/0034), and preemption excludes them row by row.
 kube-scheduler filters twice, with and without the nominated pods of a node: otherwise a rule might accept a pod because
 of a nominated one that has not arrived (`RunFilterPluginsWithNominatedPods`). Here such rules ignore nominated pods
 (docs/develop/decisions/0034).
@@ -72,7 +72,7 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def lacks_cards(self) -> bool:
-        """Whether it counts on every card of its node, because its cards are unknown."""
+        """Whether it counts against every card of its node, because its cards are unknown."""
         return bool(self.record.written.units) and not self.record.written.decided
 
     @property
@@ -135,9 +135,9 @@ class Nominations:
     def gives_way_to(self, pod: Pod) -> Nomination | None:
         """The nomination to drop for the pod if the limit is reached; None if there is none.
 
-        First choice: a nomination to a node that does not exist. Otherwise, of the lowest priority, the latest
-        nomination of the namespace with most of them: for a pod of higher priority, or of the same priority if its
-        namespace would still have fewer.
+        First choice: a nomination to a node that does not exist. Otherwise, the latest
+        nomination of the lowest priority in the namespace that has most of them, but only for a pod of higher priority,
+        or of the same priority if its namespace would still have fewer.
         """
         if (nowhere := self._first_nowhere()) is not None:
             return nowhere
@@ -166,7 +166,7 @@ class Nominations:
         return bool(self._waits_for.get(uid))
 
     def shown(self, pod: Pod) -> None:
-        """Record the nomination in a pod's status. Our own decisions win, because the status lags behind them."""
+        """Note the nomination that a pod's status shows. Our own decisions win, because the status lags behind them."""
         kept, said = self.of(pod.key.uid), pod.nominated_node
         if kept is not None and (kept.decided or kept.node == said):
             return

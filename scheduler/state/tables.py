@@ -5,10 +5,10 @@
        +-----forget-------+    absent --add (bound by someone else)
 
 ASSUMED: we chose the node; the API server has not shown the pod there yet. It never expires.
-BOUND:   a watch event showed the pod on the node, which wins over what we assumed.
+BOUND:   a watch event showed the pod on the node; this overrides our assumption.
 The first allocation read of a pod stays for its lifetime: an edited annotation moves no memory. If an ASSUMED pod is
-shown with an allocation other than ours, somebody else edited or bound it: it counts on every card until its Binding is
-answered (`confirm`, `forget`).
+shown with an allocation other than ours, somebody else edited or bound it: it counts against every card until its
+Binding is answered (`confirm`, `forget`).
 A pod may be seen before its node: it is booked when the node appears.
 A NOMINATED pod (`scheduler.state.nominations`) is booked like these, but is not on record.
 Owned by the event loop. No method awaits, so each one is atomic.
@@ -190,7 +190,7 @@ class Tables(Bookings):
         assumed until the Binding is answered, or released by `forget`.
         """
         if pod.key.uid in self._pods:
-            raise TransitionError(f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected none")
+            raise TransitionError(f"pod {pod.key} is already on {self._pods[pod.key.uid].node}; expected no node")
         node = self.names[row]
         written = chosen(pod, shares, self._inventories[node].unit_mib)
         self._enter(
@@ -277,8 +277,8 @@ class Tables(Bookings):
             record.rivals = (ours, shown)
             self._rewrite(record, unknown(ours))
             return (
-                "its allocation differs from the one that the scheduler sent; it counts on every card until the bind "
-                "request is answered"
+                "its allocation differs from the one that the scheduler sent; it counts against every card until the "
+                "bind request is answered"
             )
         if record.written.decided:
             return (
@@ -338,7 +338,7 @@ class Tables(Bookings):
                 self._pod_problems[record.pod.key.uid] = (record.pod, record.held.booked.problem)
 
     def _book_all(self, name: str, row: int, sign: int) -> int:
-        """Book or unbook all pods of a node, whose cards are already booked. Returns bits of the changes."""
+        """Book or unbook all pods of a node; their cards are already booked. Returns bits of the changes."""
         kinds = 0
         for record in self._pods_on.get(name, {}).values():
             self._book_resources(record, row, sign)

@@ -50,7 +50,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "a spec without nvidia-uvm": of_the_spec(planted.spec_without_uvm, _NO_UVM, "grep -c /dev/nvidia-uvm"),
     "a spec with nodes that are gone": of_the_spec(
-        planted.nodes_gone("nvidia-modeset"), "names /dev/nvidia-modeset, which the node does not have", GENERATE
+        planted.nodes_gone("nvidia-modeset"), "names device nodes that do not exist: /dev/nvidia-modeset", GENERATE
     ),
     "a spec of another driver": of_the_spec(
         planted.spec_edited(planted.of_an_earlier_driver),

@@ -195,7 +195,7 @@ async def test_a_unit_too_small_for_a_message_is_refused_with_one_that_fits(shar
         assert await asyncio.to_thread(plugin.child.process.wait, 30) == 2
         log = plugin.log.read_text()
         assert "655360 devices" in log
-        assert "the kubelet accepts 4 MiB; memoryUnitMiB 4 fits" in log
+        assert "the kubelet accepts 4 MiB; memoryUnitMiB 4 would fit" in log
     async with shared.instead(eight, memoryUnitMiB=128) as plugin:
         await plugin.ready()
         await shared.node_seen(on_node, lambda node: allocatable(node) == 5120)

@@ -138,7 +138,10 @@ async def test_nothing_is_left_when_the_kubelet_has_forgotten_the_plugin(shared:
     try:
         await holds_until_it_ends(shared, on_node)
         code, said = await typed(shared, WAIT)
-        assert (code, said.splitlines()[-1]) == (0, f"Node {shared.node.name}: nothing of the device plugin is left.")
+        assert (code, said.splitlines()[-1]) == (
+            0,
+            f"Node {shared.node.name}: the device plugin has been completely removed.",
+        )
         clean(await shared.read(on_node))
         assert not (shared.node.device_plugins / "gpushare").exists()
         shared.node.stop_kubelet()
@@ -193,7 +196,7 @@ def test_one_node_is_given_back_and_comes_again(node_ready: None, tmp_path: Path
     with documents_site(tmp_path) as site:
         site.run("kubectl", "delete", "pod", "first-pod", "--grace-period=0", "--force")
         said = site.run("bash", "-e", "-o", "pipefail", "-c", given)
-        assert f"Node {NODE}: nothing of the device plugin is left." in said
+        assert f"Node {NODE}: the device plugin has been completely removed." in said
         clean(json.loads(site.run("kubectl", "get", "node", NODE, "-o", "json")))
         site.run("bash", "-e", "-c", again)
         site.run("kubectl", "create", "-f", "docs/examples/first-pod.yaml")

@@ -1,7 +1,7 @@
 """HTTP to one API server: sends paths and bodies as bytes, returns bytes, raises errors of `port`.
 
 A request through the session costs a quarter of one through kubernetes.aio with its defaults: `trust_env` alone causes
-two lookups per request in threads. A request over a bare connection (bare_connections.py) costs a third of that again.
+two lookups per request in threads. A request over a bare connection (bare_connections.py) costs a third of that.
 """
 
 import asyncio

@@ -126,7 +126,7 @@ class Watching:
             async with asyncio.timeout(_GLANCE_WITHIN_S):
                 return await self._glance(kind, since)
         except TimeoutError as error:
-            raise port.ApiSilent(f"no answer within {_GLANCE_WITHIN_S:g} s about what has changed") from error
+            raise port.ApiSilent(f"no answer within {_GLANCE_WITHIN_S:g} s to a check for changes") from error
 
     async def _glance(self, kind: Kind[T], since: str) -> str:
         """`last_change` without its time-out: opens a short watch, which gets a bookmark soon if no object changes."""
@@ -147,7 +147,7 @@ class Watching:
                     bookmark = event.resource_version if isinstance(event, port.Bookmark) else ""
                     if max(version_number(last), version_number(bookmark)) >= now:
                         return last
-        raise port.ApiSilent(f"no update within {_GLANCE_S} s about changes up to version {now}")
+        raise port.ApiSilent(f"the watch did not reach version {now} within {_GLANCE_S} s")
 
     async def _streamed(self, kind: Kind[T]) -> AsyncGenerator[list[WatchEvent[T]], None]:
         """List and watch in one connection. Raises _CannotStream."""

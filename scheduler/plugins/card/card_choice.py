@@ -115,7 +115,7 @@ def slots_on(cards: CardColumns, request: GpuRequest, policy: PlacementPolicy, r
     """Compute `chosen_slots` for one row with plain Python numbers, in a quarter of the time.
 
     Empty if too few cards fit.
-    may: bool[cards, 1], cards that can be allocated to the pod, whatever they have free.
+    may: bool[cards, 1], cards that can be allocated to the pod, regardless of their free memory.
     """
     least, free = request.units_per_card, cards.free[:, row].tolist()
     fits = [(units, slot) for slot, units in enumerate(free) if units >= least and may.item(slot, 0)]
@@ -171,7 +171,7 @@ def idle_score(cards: CardColumns, rows: Rows) -> Int64Array:
 
 
 def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """Return the cards that can be allocated to this pod, whatever they have free."""
+    """Return the cards that can be allocated to this pod, regardless of their free memory."""
     may = cards.available[:, rows]
     if request.exclusive:
         may = may & (cards.holders[:, rows] == 0)

@@ -120,7 +120,7 @@ class AwaySince(Detail):
     node: str
 
     def worded(self, reason: str) -> str:
-        """Reason with `…, node a at least since 2026-11-22T08:42:09Z: look at the device plugin's pod there …`."""
+        """Return the reason with `…, node a at least since 2026-11-22T08:42:09Z: check the log of …`."""
         since = f" at least since {self.since}" if self.since else ""
         return f"{reason}, node {self.node}{since}: check the log of the device plugin's pod there"
 

@@ -129,7 +129,7 @@ class ScoringStrategy(PluginArgs):
 
     @property
     def scale(self) -> Scale:
-        """Way in which the strategy gives points."""
+        """The strategy's way of giving points."""
         if self.requested_to_capacity_ratio is not None:
             shape = self.requested_to_capacity_ratio.shape
             return by_utilization([(point.utilization, point.score * (100 // _MOST_SCORE)) for point in shape])

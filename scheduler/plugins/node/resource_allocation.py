@@ -100,7 +100,7 @@ def by_utilization(shape: Sequence[tuple[int, int]]) -> Scale:
 
 
 def _on_line(shape: Sequence[tuple[int, int]], utilization: int) -> int:
-    """Return the value of the line through the points, constant outside them; rounded towards the earlier point."""
+    """Interpolate linearly between the points; constant outside them. Rounds towards the earlier point."""
     if utilization <= shape[0][0]:
         return shape[0][1]
     for (left, low), (right, high) in pairwise(shape):

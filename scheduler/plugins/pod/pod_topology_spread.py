@@ -141,12 +141,12 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
         return any(each.soft for each in (written(pod.template) if pod.template.spread else self._defaults))
 
     def score_domains(self, pod: Pod, tables: Tables, state: CycleState, feasible: BoolArray) -> Int64Array | None:
-        """Score nodes best whose domains hold the fewest of the spread pods."""
+        """Give the best scores to nodes whose domains hold the fewest of the spread pods."""
         spread = self._spread(pod, tables, state)
         return spread_constraints.points(spread, tables, feasible) if spread.soft else None
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """For a pod with constraints (its own or default ones): the pods to spread, and whether it is one of them."""
+        """Return, for a pod with own or default constraints, the pods to spread and whether it is one of them."""
         if not pod.template.spread:
             selector = self._default_selector(pod, tables)
             return (pod.key.namespace, selector, match(selector, pod.labels)) if selector else None

@@ -182,7 +182,7 @@ def opened_by(spread: Spread, pods: MatchingPods) -> int:
     for each in spread.hard:
         bits |= label_bit(each.written.topology_key)
         if each.query is not None:
-            # One more pod in the emptiest domain opens the others; one less in a full domain opens that domain.
+            # One more pod in the emptiest domain opens the others; one fewer in a full domain opens that domain.
             bits |= pods.bit(each.query, came=True) | pods.bit(each.query, came=False)
         if each.written.honors_taints:
             bits |= TAINTS_BIT

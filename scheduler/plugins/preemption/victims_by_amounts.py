@@ -271,9 +271,9 @@ def _choices(count: int) -> BoolArray:
 
 
 def _least_key(holders: Sequence[_Holder], goes: BoolArray) -> int:
-    """Return the row of `goes` with the least `key_of`, on ties with the fewest.
+    """Return the row of `goes` with the smallest `key_of`, on ties with the fewest pods.
 
-    goes: bool[choices, holders], one at least.
+    goes: bool[choices, holders], at least one choice.
     """
     everybody = np.count_nonzero(goes, axis=1)
     goes = goes & [not holder.record.going for holder in holders]

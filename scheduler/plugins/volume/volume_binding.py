@@ -314,11 +314,12 @@ class SelectedNodeGone(Detail):
     more: int
 
     def worded(self, reason: str) -> str:
-        """Return text such as `…: claim data gets its volume on node b, which does not exist: kubectl …`."""
+        """Return text such as `…: claim data is waiting for a volume on node b, which does not exist; …`."""
         (namespace, name), more = self.claim, f" (and {self.more} more)" if self.more else ""
         remedy = typed("kubectl", "-n", namespace, "annotate", "pvc", name, f"{SELECTED_NODE}-")
         return (
-            f"{reason}: claim {name}{more} gets its volume on node {shown(self.node)}, which does not exist: {remedy}"
+            f"{reason}: claim {name}{more} is waiting for a volume on node {shown(self.node)}, "
+            f"which does not exist; to reselect a node, run: {remedy}"
         )
 
     def joined(self, other: "SelectedNodeGone") -> "SelectedNodeGone":  # noqa: ARG002 - the same claims, whatever the nodes

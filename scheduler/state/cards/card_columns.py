@@ -25,7 +25,7 @@ from scheduler.state.columns.arrays import FIRST_CAPACITY, Int64Array, resized
 
 
 class AnnouncedUuids:
-    """shared: UUIDs that more than one row announces."""
+    """Announced UUIDs and their rows. shared: UUIDs that more than one row announces."""
 
     def __init__(self) -> None:
         self.shared: set[str] = set()
@@ -127,7 +127,7 @@ class _Node:
 
 
 class CardColumns(CardArrays):
-    """The columns and their meaning.
+    """Columns of the cards of all nodes.
 
     units: int32[cards, nodes], announced units, 0 where the node has no such slot.
     free: int32[cards, nodes], units less booked; negative when over-committed, LEAST_FREE at least.
@@ -146,8 +146,8 @@ class CardColumns(CardArrays):
     lost: int64[nodes], units that pods hold of cards that the node does not announce, see `lost_cards`.
     unit_mib: int64[nodes], MiB in one unit of the node, 0 where there is none.
     announced: which rows announce a UUID.
-    turned: rows whose cards became usable or unusable because of another node's cards; the tables note them, and empty
-    it.
+    turned: rows whose cards became usable or unusable because of another node's cards; the tables record them and
+    clear it.
     """
 
     def __init__(self) -> None:

@@ -3,8 +3,8 @@
 The source is the inventory annotation or the legacy totals (`gpu-count` equal cards of `gpu-mem / gpu-count` units).
 
 A model's code (`CardColumns.model_code`) is never reused, even after the last node with that model is gone: waiting
-pods, weights, rows of the page and columns of rules are stored by code, and one that missed a reuse would leave a pod
-waiting. A limit on names would reject other nodes' models. So a faulty node agent can add names without limit, and the
+pods, weights, rows of the page and columns of rules are stored by code; if one of them missed a reuse, a pod could wait
+forever. A limit on names would reject other nodes' models. So a faulty node agent can add names without limit, and the
 scheduler looks up only the models that a pod names.
 """
 
@@ -101,7 +101,7 @@ def max_sharers(text: str) -> int:
 
 
 def held(node: Node) -> bool:
-    """Whether the device plugin requests a delay because the kubelet may not know the plugin, whatever its last report.
+    """Whether the device plugin requests a delay because the kubelet may not know it yet, despite its last report.
 
     The delay ends when the kubelet has sent a later report by the same clock.
     """

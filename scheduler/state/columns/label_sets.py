@@ -37,11 +37,11 @@ class LabelSets:
         self._set_of: Int32Array = np.full(_FIRST_LINES, _NOTHING, dtype=np.int32)
 
     def __len__(self) -> int:
-        """Entries that a table by code needs: every code is less than this."""
+        """Length of a table indexed by code: every code is less than this."""
         return len(self._sets)
 
     def take(self, labels: Mapping[str, str]) -> int:
-        """The code of a set, with one more use."""
+        """Return the code of a set, and count one more use."""
         as_set = tuple(labels.items())
         code = self._sets.take(as_set)
         if self._sets.uses_of(code) == 1:

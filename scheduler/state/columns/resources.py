@@ -26,7 +26,7 @@ class ResourceColumns:
     allocatable, requested: int64[resources, nodes]; cpu in millis, others in whole units.
     index: resource name -> matrix row, for the resources that some node offers and the four that every node has.
     version: changes when `index` does; a matrix row may then belong to another resource.
-    scoring_requested: int64[2, nodes], cpu and memory; containers that request none count with the defaults.
+    scoring_requested: int64[2, nodes], cpu and memory; a container without a request counts as the default.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Assignment of rows to nodes, and the sort order of node names.
 
-A deleted node leaves an invalid row, which the next new node takes. Ties between nodes break by `rank`, the order of
-names, never by row number, because row numbers depend on history.
+A deleted node leaves an invalid row, which the next new node takes. Ties between nodes are broken by `rank`, the order
+of names, never by row number, because row numbers depend on history.
 """
 
 import numpy as np

@@ -21,7 +21,7 @@ class Vocabulary(Generic[ValueT]):
         self._free: list[int] = []
 
     def __len__(self) -> int:
-        """Entries that a table by code needs: every code is less than this."""
+        """Length of a table indexed by code: every code is less than this."""
         return len(self._value_of)
 
     @classmethod
@@ -34,7 +34,7 @@ class Vocabulary(Generic[ValueT]):
         return made
 
     def take(self, value: ValueT) -> int:
-        """The code of `value`, with one more use."""
+        """Return the code of `value`, and count one more use."""
         code = self._code_of.get(value)
         if code is None:
             code = self._code_of[value] = self._new_code(value)

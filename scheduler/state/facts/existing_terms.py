@@ -165,7 +165,7 @@ class ExistingTerms(NodeFact[_Read]):
         self.terms.namespaces_changed()
 
     def bits(self, against: Int64Array) -> int:
-        """Bits that the terms in these slots note when they open a domain; see `domain_bit`."""
+        """Bits that are noted when the terms in these slots open a domain; see `domain_bit`."""
         return reduce(or_, (domain_bit(self.terms.number(slot)) for slot in against.tolist()), 0)
 
     def signature(self, namespace: str, labels: Mapping[str, str]) -> Hashable:

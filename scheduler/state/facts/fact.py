@@ -57,8 +57,8 @@ class Columns(Protocol):
 class Fact(ABC, Generic[ReadT]):
     """A cluster-wide count. The tables create one per class and arguments, shared by all rules.
 
-    booking_change: changes by a counted booking, beyond Change.PODS. counts_pods: False for a fact about nodes only,
-    which ignores bookings.
+    booking_change: changes noted for a counted booking, besides Change.PODS. counts_pods: False for a fact that is
+    only about nodes and ignores bookings.
     """
 
     booking_change: ClassVar[Change] = Change(0)

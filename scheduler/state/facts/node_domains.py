@@ -61,7 +61,7 @@ class NodeDomains(NodeFact[None]):
         return Change(0)
 
     def _moved_by(self, old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> int:
-        """Bits of the labels that differ. None if the node does not exist."""
+        """Bits of the labels that differ. None stands for a node that does not exist."""
         if old is None or old == new:
             return 0
         # A deleted node may have hundreds of labels; only those in use matter.

@@ -120,7 +120,7 @@ class PodTerms(Generic[ScopedT]):
         return int(self._numbers[slot])
 
     def take(self, key: ScopedT) -> int:
-        """Slot of a term, with one more use."""
+        """Return the slot of a term, and count one more use."""
         slot = self._slots.get(key)
         if slot is None:
             slot = self._enter(key)

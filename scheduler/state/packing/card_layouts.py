@@ -19,7 +19,7 @@ class CardLayouts:
     """Layouts, stored once for all nodes with equal cards. A snapshot: the tables may change later."""
 
     def __init__(self, tables: SeenTables) -> None:
-        """Layouts of the nodes that announce in the scheduler's unit."""
+        """Layouts of the nodes that announce memory in the scheduler's unit."""
         self._codes = tables.cards.model_code
         self._kinds: list[tuple[Int32Array, Int32Array]] = []  # (units, model), [cards, kinds]
         for group in tables.cards.groups(ALL_ROWS):

@@ -1,7 +1,7 @@
 """Free card memory that typical pods cannot use, of the cluster and of each node.
 
-Requests count by their shares alone, whatever the policy: scarcity weights change with every pod, but the displayed
-value must keep its meaning. Also works without the policy.
+Requests are weighted by their shares alone, whatever the policy: scarcity weights change with every pod, but the
+displayed value must keep its meaning. Also works without the policy.
 
     event loop: Copied.of(tables) ──▶ another thread: each_measured()      or, at once: measured(tables, workload)
 """

@@ -1,6 +1,6 @@
 """Requests that count a little before any pod has made them, so that the first such pod also finds room.
 
-They are a whole node, for each shape of nodes with several cards; and, if there are several models, a card of each
+They are a whole node, for each shape of node with several cards, and, if there are several models, one card of each
 model with its share of the CPU. Otherwise the first pods could fill all the nodes that a later pod may use.
 """
 

@@ -3,8 +3,9 @@
 Most nodes are empty at first and full later, and a pod has the same worth on all rows of a kind. The kind of a row is
 one number, stored while the row is unchanged, so that one sort groups hundreds of rows.
 
-Different rows share a number with probability 2^-64. Then a row may get the other's score. No pod gets a card that does
-not fit because of it: fitting cards are compared separately, see `alike`. Owned by the event loop; no method awaits.
+Different rows share a number with probability 2^-64. Then a row may get the other's score, but
+no pod gets a card that does not fit: fitting cards are compared separately, see `alike`. Owned by the event loop; no
+method awaits.
 """
 
 from typing import Final, TypeAlias

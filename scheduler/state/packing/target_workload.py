@@ -36,7 +36,7 @@ from scheduler.state.packing.workload import FloatArray, PodMix, Room
 
 # With half as many, a fifth of the requests that name models would not be included.
 _MOST_REQUESTS: Final = 64
-# Cached answers about requests: more than there are requests at a time.
+# Number of cached answers: more than the number of requests at any time.
 _MOST_KEPT: Final = 2 * MOST_SHAPES
 # Share that each such request gets.
 _NEVER_SEEN: Final = 0.002

@@ -9,8 +9,8 @@ weighted sum of usable over all requests is the node's worth to the workload. A 
 worth for the memory that it uses.
 
 Sums are of whole numbers, so that their order does not matter: a row gets the same score alone and among others.
-Source: Q. Weng et al., Beware of Fragmentation, USENIX ATC 2023, section 3. That paper considers one copy, CPU counts
-if it is too little for that copy, and weights are shares; docs/packing.md says why ours differ.
+Source: Q. Weng et al., Beware of Fragmentation, USENIX ATC 2023, section 3. That paper considers one copy, counts CPU
+only if it is too little for that copy, and uses shares as weights; docs/packing.md says why ours differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ class PodMix:
 
     @classmethod
     def of(cls, weighted: Sequence[tuple[Shape, float]], models: Mapping[str, int], step_units: float) -> "PodMix":
-        """weighted: requests with weights >= 0; requests without cards or weight are left out.
+        """Create a mix. weighted: (request, weight >= 0); requests without cards or weight are left out.
 
         models: code of each model. step_units: smallest difference of worth that counts, in units.
         """

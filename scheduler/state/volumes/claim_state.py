@@ -15,7 +15,7 @@ class Missing(NamedTuple):
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """Key that is equal for claims that every rule treats alike; so in the other classes."""
+        """Key that is equal for claims that every rule treats alike; the same in the other classes."""
         return ("missing", self.reason)
 
 

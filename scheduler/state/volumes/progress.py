@@ -67,7 +67,7 @@ def _there(key: ClaimKey, name: str, volumes: Volumes) -> tuple[Claim, Volume | 
 
 def _is_made(key: ClaimKey, claim: Claim, node: str, volumes: Volumes, labels: Mapping[str, str]) -> bool:
     if claim.selected_node != node:
-        raise Failed(f"the provisioner cannot make a volume for persistentvolumeclaim {_said(key)} on node {node}")
+        raise Failed(f"the provisioner cannot create a volume for persistentvolumeclaim {_said(key)} on node {node}")
     if claim.volume:
         volume = volumes.volume(claim.volume)
         if volume is None:

@@ -61,7 +61,7 @@ def reach_of(terms: Iterable[Expressions]) -> Reach:
 
 
 def of_node_selector(selector: NodeSelector) -> Reach:
-    """Reach of a volume's node affinity. Matches no node by an invalid term, or by one that names a node.
+    """Reach of a volume's node affinity. An invalid term, or one that names a node, matches no node.
 
     Source: component-helpers, storage/volume/pv_helpers.go, CheckNodeAffinity, which compares labels only.
     """

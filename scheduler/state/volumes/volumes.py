@@ -269,7 +269,7 @@ class Volumes:
                 yield from self._claims_of.get(name, ())
 
     def attached_to(self, node: str) -> frozenset[Attachable]:
-        """Attachments of a node in the API server, whoever uses them. Source: getNodeVolumeAttachmentInfo."""
+        """Attachments of a node in the API server, regardless of their users. Source: getNodeVolumeAttachmentInfo."""
         shown = ((one.driver, self._volumes.get(one.volume)) for one in self.attachments.of_node(node))
         return frozenset(
             (driver, volume.attached[1])
@@ -326,7 +326,7 @@ class Volumes:
             del self._classes[volume.class_name]
 
     def _is_last(self, taken: str | ClaimKey) -> bool:
-        """Record that one pod fewer has taken it. Return whether none is left."""
+        """Record that one fewer pod uses it. Return whether none is left."""
         self._pods_with[taken] -= 1
         if self._pods_with[taken]:
             return False

@@ -40,7 +40,7 @@ class UnhealthySpell:
 
 
 class ClusterChecker:
-    """Owned by the world's event loop. writes: number of writes checked.
+    """Checker of a simulated cluster. Owned by the world's event loop. writes: number of writes checked.
 
     bound, ended, unhealthy_spells, writes: since the last `start_over`; violations: ever.
     """

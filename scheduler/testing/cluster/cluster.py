@@ -59,7 +59,7 @@ _EVERY_KIND: Final = frozenset(kind.name for kind in (*KINDS, FAILED_PODS))
 
 
 class MemoryCluster:
-    """Implements `port.Cluster`.
+    """Client of a cluster in memory; implements `port.Cluster`.
 
     faults: none by default. sleep: seconds; every wait here uses it. latency_s: from request to answer, for requests
     without a fault. request_timeout_s: for requests without their own time-out.
@@ -179,7 +179,7 @@ class MemoryCluster:
 
     @property
     def late_requests(self) -> int:
-        """Number of requests that their client gave up and that have not been executed yet."""
+        """Number of requests that their client has given up on and that have not been executed yet."""
         return len(self._late)
 
     def deliver_late(self) -> int:

@@ -54,17 +54,17 @@ class Effect(Enum):
     """Hidden effect of a request that its answer does not show."""
 
     NONE = "never executed"
-    AT_ONCE = "executed before the client is told"
-    LATER = "executed after the client has given up, if the server then still would"
+    AT_ONCE = "executed before the client gets the answer"
+    LATER = "executed after the client has given up, if it is still valid then"
 
 
 class Break(Enum):
     """Ways in which a watch stops delivering."""
 
-    ENDED = "the server closes it in good order"
+    ENDED = "the server closes it normally"
     LOST = "the connection is reset: ApiSilent"
     EXPIRED = "410 in the stream: WatchExpired"
-    STALLED = "nothing comes, until resumed; ApiSilent after the silence that the client bears"
+    STALLED = "silent until resumed; ApiSilent once the client's silence limit has passed"
 
 
 @dataclass(frozen=True, slots=True)

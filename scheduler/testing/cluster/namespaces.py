@@ -141,7 +141,7 @@ class VerbsOfKinds:
 
 
 class PodDisruptionBudgets(NamespacedVerbs[PodDisruptionBudget]):
-    """Operations on one collection of budgets. No controller counts here: `allow` sets the result."""
+    """Operations on one collection of budgets. No controller does the counting: `allow` sets the result."""
 
     def create(self, namespace: str, name: str, labels: Mapping[str, str], allowed: int) -> PodDisruptionBudget:
         """Create a budget for the pods with these labels, and its namespace if missing. Raises ApiConflict."""

@@ -53,7 +53,7 @@ class Seen:
 
 
 class Noting(dict[str, str]):
-    """Texts that record the keys that are read."""
+    """Mapping that records which keys are read."""
 
     def __init__(self, texts: Mapping[str, str], seen: set[str]) -> None:
         """seen: receives the keys."""

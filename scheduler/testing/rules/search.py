@@ -78,7 +78,7 @@ def _steps(choices: Choices) -> st.SearchStrategy[Step]:
 
 
 def _opening(choices: Choices) -> st.SearchStrategy[tuple[Step, ...]]:
-    """Draw this opening: the only node changes, a pod arrives, the node changes again. Chance rarely draws it."""
+    """Draw an opening in which the only node changes, a pod arrives, and the node changes again; rare by chance."""
     of_node = _of_nodes(choices)
     if choices.own_of_nodes:
         of_node = st.one_of(_settings(choices.own_of_nodes, (), least=1), of_node)

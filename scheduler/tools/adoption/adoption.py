@@ -76,12 +76,12 @@ class _Check(NamedTuple):
 
 
 _AGAIN: Final = "create them again with schedulerName: {ours}"
-_EVERYWHERE: Final = "so each counts on every card of its node"
+_EVERYWHERE: Final = "so each pod counts against every card of its node"
 _FAILED: Final = Severity.FAILED
 # In the order of the report.
 _CHECKS: Final = {
     WITHOUT_CARD: _Check(_FAILED, f"no annotation names a card, {_EVERYWHERE}", _AGAIN),
-    NO_SUCH_CARD: _Check(_FAILED, f"the annotation names no card that the node has, {_EVERYWHERE}", _AGAIN),
+    NO_SUCH_CARD: _Check(_FAILED, f"the annotation names a card that the node does not have, {_EVERYWHERE}", _AGAIN),
     DOES_NOT_FIT: _Check(
         _FAILED, f"the card that the annotation names has less than the pod requests, {_EVERYWHERE}", _AGAIN
     ),
@@ -187,7 +187,7 @@ def of_nodes(reading: ClusterSnapshot, nodes: Sequence[str]) -> Iterator[Cluster
     absurd = [f"node/{name}: {units} on one card" for name in nodes if (units := _absurd(tables.inventory(name)))]
     if absurd:
         message = (
-            f"{_count(absurd, 'node')} with more units on a card than any card has {unit}, so their units are smaller"
+            f"{_count(absurd, 'node')} with more units on a card than any card has {unit}: their units must be smaller"
         )
         remedy = "memoryUnitMiB: 1 in the configuration, as --memory-unit=MiB of the legacy device plugin"
         yield ClusterFinding(check=UNIT, severity=_FAILED, message=message, about=tuple(absurd), remedy=remedy)

@@ -2,7 +2,7 @@
 
     plan ─▶ cordon the cards to be kept free ─▶ evict ─▶ wait: pod deleted, successor bound ─▶ read and plan again
               ▲                                                                                        │
-              └──────── one move less is needed ◀──────────────────────────────────────────────────────┤
+              └─────── one fewer move is needed ◀──────────────────────────────────────────────────────┤
                         none is: done; as many as before, or no plan: stop  ◀──────────────────────────┘
 
 For typical pods it continues if the successor is on the planned cards and fragmentation is lower. A successor is never
@@ -251,7 +251,7 @@ def _elsewhere(plan: MovePlan, of: ClusterView, uid: str) -> str:
     """Return where the first move's successor is, for typical pods; "" if it is where planned.
 
     The gain of the plan depends on it, and fragmentation may also drop for other reasons. When making room for one pod,
-    it does not matter as long as one move less is needed. uid: the successor's.
+    it does not matter as long as one fewer move is needed. uid: the successor's.
     """
     if plan.answer.fragmentation is None:
         return ""

@@ -108,7 +108,7 @@ class KeptFree:
             except (asyncio.CancelledError, KeyboardInterrupt):
                 for left, its in sorted(self._ours.items()):
                     if its:
-                        self._say(f"perhaps still cordoned; run: {_uncordon(left, its)}")
+                        self._say(f"the cards may still be cordoned; run: {_uncordon(left, its)}")
                 raise
 
     def hide_in(self, of: ClusterView) -> None:

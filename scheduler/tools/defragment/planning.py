@@ -7,7 +7,7 @@ For one pod, the plan has the fewest moves that make room for it:
 
 If one of these pods finds no node, others may leave for it: a chain of at most `_LONGEST_CHAIN` moves. The number of
 nodes examined pod by pod, of sets of pods, and of placements (MOST_TRIES) is limited. So the plan may not be the
-shortest, and may be missed.
+shortest, and a possible plan may be missed.
 
 For typical pods, the plan has moves that lower the cluster's fragmentation, one at a time, each the best of those
 compared. The compared pods are on the nodes with the most memory that typical pods cannot use. For a move, only two

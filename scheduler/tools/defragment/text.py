@@ -90,7 +90,7 @@ def verdict(answer: Defragmentation) -> str:
         return f"Pod {answer.pod} does not fit, and no plan of at most {_moves(answer.most_moves)} was found."
     where = where_of(answer.place.node, answer.place.cards)
     if not answer.moves:
-        return f"Pod {answer.pod} fits as it is: on {where}."
+        return f"Pod {answer.pod} fits without moves: on {where}."
     return f"Pod {answer.pod} fits after {count}: on {where}."
 
 

@@ -100,7 +100,7 @@ def _unhealthy_card(checker: ClusterChecker) -> Iterator[Assertion]:
     on_it = [bound.pod for bound in meanwhile if _is_on(bound, spell)]
     where = f"card {spell.index} of node {spell.node}"
     others = len(meanwhile) - len(on_it)
-    sentence = f"while {where} was unhealthy (XID 79), pods bound to other cards: {others}, to it: {len(on_it)}"
+    sentence = f"pods bound while {where} was unhealthy (XID 79): {others} to other cards, {len(on_it)} to it"
     yield Assertion(sentence, bool(others) and not on_it)
     bound = _last(checker, "needs-t4")
     sentence = (
@@ -123,20 +123,21 @@ def _other_model(checker: ClusterChecker) -> Assertion:
 
 def _refused(evidence: Evidence, pod: str, because: str) -> Assertion:
     reason = evidence.waiting.get(pod, "nothing")
-    return Assertion(f"{pod} waits and says why: {reason}", because in reason and not evidence.checker.bindings_of(pod))
+    sentence = f"{pod} waits, and its message says why: {reason}"
+    return Assertion(sentence, because in reason and not evidence.checker.bindings_of(pod))
 
 
 def _throughout(evidence: Evidence) -> Iterator[Assertion]:
     checker = evidence.checker
     over = [violation for violation in checker.violations if "bound" not in violation]
     yield Assertion(
-        f"no card was ever over-committed: recounted after each of {checker.writes} writes"
+        f"no card was ever over-committed (recounted after each of {checker.writes} writes)"
         + "".join(f"; {violation}" for violation in over),
         bool(checker.writes) and not over,
     )
     wrong = [violation for violation in checker.violations if "bound" in violation]
     yield Assertion(
-        f"each of {len(checker.bound)} bindings wrote node and card at once, to a healthy card"
+        f"each of {len(checker.bound)} bindings wrote the node and the card in one request, and each card was healthy"
         + "".join(f"; {violation}" for violation in wrong),
         bool(checker.bound) and not wrong,
     )

@@ -171,7 +171,7 @@ def _decision(line: LogLine) -> Text:
 
 
 _PIPED_WIDTH: Final = 110
-_HEADING: Final = "What this showed, each line checked:"
+_HEADING: Final = "What this demo showed (each line was checked):"
 _ECHO: Final = 3  # columns left free for the ^C that a terminal echoes: a line that wraps would garble the picture
 
 

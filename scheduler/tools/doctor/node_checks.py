@@ -191,7 +191,7 @@ def _strangers(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Iter
         if pod.spec.node_name and not any(key in (pod.metadata.annotations or {}) for key in _DECIDING)
     ]
     if strangers:
-        message = "pods bypassed the scheduler and count on every card of their nodes"
+        message = "pods bypassed the scheduler and count against every card of their nodes"
         remedy = f"{_create_again(facts)}; deploy/manifests/scheduler-name-policy.yaml rejects such pods"
         yield ClusterFinding(
             check="pods", severity=Severity.FAILED, message=message, about=tuple(sorted(strangers)), remedy=remedy

@@ -18,7 +18,7 @@ _ELSEWHERE: Final = {
     Out.UNHEALTHY: "is unhealthy and takes no pods until it has recovered",
     Out.SUSPECT: "is suspect and takes no pods until it is healthy",
     Out.LISTED: f"ConfigMap {names.UNHEALTHY_NAMESPACE}/{names.UNHEALTHY_PREFIX}NODE lists it, so it takes no pods",
-    Out.ANNOUNCED_TWICE: "is also announced by another node and takes no pods while that node has its pods",
+    Out.ANNOUNCED_TWICE: "is also announced by another node, so it takes no new pods here",
 }
 
 
@@ -50,13 +50,13 @@ def cordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
     for number, slot in slots:
         entry = _entry(tables, node, slot)
         pods = _pods(tables, node, number)
-        stay = f"its pods stay: {some(pods, _MOST_PODS)}" if pods else "no pod is on it"
+        stay = f"its pods stay: {some(pods, _MOST_PODS)}" if pods else "no pod uses it"
         if entry in entries:
-            words.append(f"node {node}: {_name(slot)} was cordoned already; {stay}")
+            words.append(f"node {node}: {_name(slot)} was already cordoned; {stay}")
         else:
             entries.append(entry)
             added[slot.card.index] = entry
-            words.append(f"node {node}: {_name(slot)} takes no new pods from now on; {stay}")
+            words.append(f"node {node}: {_name(slot)} takes no new pods; {stay}")
     count = len(tables.cards.slots[tables.row_of[node]])
     return Cordon(",".join(entries), entries != before, tuple(words), added, count, len(added))
 
@@ -70,7 +70,7 @@ def uncordoned(tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
     gone = {_entry(tables, node, slot) for _, slot in slots} | set(foreign)
     entries = [entry for entry in before if entry not in gone] if cards else []
     words = [_back(tables, node, number, slot, before) for number, slot in slots]
-    words += [f"node {node}: {entry}, which is not one of its cards, is no longer listed" for entry in foreign]
+    words += [f"node {node}: {entry}, which is not a card of the node, was removed from the list" for entry in foreign]
     count, affected = len(tables.cards.slots[tables.row_of[node]]), len(before) - len(entries)
     value = ",".join(entries) or None
     return Cordon(value, entries != before, tuple(words), cards=count, affected=affected, verb="uncordoned")

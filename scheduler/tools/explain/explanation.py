@@ -1,4 +1,4 @@
-"""A pod against every node: the rules that reject it, the cards, and the pods on them.
+"""Explains a pod on every node: the rules that reject it, the cards, and the pods on them.
 
 Includes the cause of a rule's reason in the pod and the node: the taint, the label, or the claim by name. The reasons
 themselves are kube-scheduler's and name nothing, so that a message stays short on any cluster.
@@ -52,7 +52,7 @@ def _unbound(tables: Tables, pod: Pod, name: str, claim_state: Immediate) -> str
             "" if tables.volumes.volume(claim_state.volume) is not None else ", which does not exist"
         )
     if not class_name:
-        return "it names no StorageClass, and no PersistentVolume without one is bound to it"
+        return "it names no StorageClass, and no PersistentVolume without a StorageClass is bound to it"
     known = tables.volumes.of_class(class_name)
     if known is None or known.known is None:
         return f"there is no StorageClass {class_name}"
@@ -115,7 +115,7 @@ def _delayed(tables: Tables, pod: Pod, row: int) -> str:  # noqa: ARG001 - as ev
         if not isinstance(claim_state, Delayed):
             return ""
         being_made = (
-            f", whose volume is made on node {volume_binding.shown(claim_state.selected)}"
+            f", whose volume is being created on node {volume_binding.shown(claim_state.selected)}"
             if claim_state.selected
             else ""
         )
@@ -189,7 +189,7 @@ def nearest(
 def _never_there(tables: Tables, pod: Pod, judged: PodEvaluation) -> Int64Array:
     """Return int64[nodes]: 0 if the pod could run there; 1 if it never could; 2 if it requests cards and finds none.
 
-    Never: its own selector excludes the node, or the cards are too small or too few, whatever pods leave.
+    Never: its own selector excludes the node, or the cards are too small or too few, whichever pods leave.
     """
     never: BoolArray = np.zeros(tables.valid.shape, dtype=np.bool_)
     for rule, rejections in judged.rules:

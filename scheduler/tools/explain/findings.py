@@ -133,12 +133,12 @@ def of_node(tables: Tables, found: NodeAudit) -> Iterator[ClusterFinding]:
         message = f"node {found.node}: {found.difference}"
         yield ClusterFinding(check=LEDGER, severity=Severity.FAILED, message=message, remedy="report it: this is a bug")
     for card in found.overcommitted:
-        remedy = "delete pods until it fits; the largest are named"
+        remedy = "delete pods until the rest fits; the largest pods are listed"
         message = f"node {found.node}: {card}"
         yield ClusterFinding(check=OVERCOMMITTED, severity=Severity.FAILED, message=message, about=where, remedy=remedy)
     for uuid, other in found.shared.items():
         message = f"node {found.node}: node {other} also announces card {uuid}"
-        remedy = "one of them has a copy of the other's inventory: delete its annotation, its plugin writes its own"
+        remedy = "one of them has a copy of the other's inventory: delete it; that plugin then writes its own"
         yield ClusterFinding(
             check=ANNOUNCED_TWICE, severity=Severity.FAILED, message=message, about=where, remedy=remedy
         )
@@ -150,7 +150,7 @@ def _of_pod(record: PodRecord) -> Iterator[ClusterFinding]:
         return
     if held.unknown:
         why = f": {held.booked.problem}" if held.booked.problem else ""
-        message = f"{_pod(record)} on node {record.node}: its card is unknown, so it counts on every card{why}"
+        message = f"{_pod(record)} on node {record.node}: its card is unknown, so it counts against every card{why}"
         yield _failed(WITHOUT_CARD, message, record, "create it again with this scheduler's schedulerName")
     elif held.booked.problem:
         yield _failed(WITHOUT_CARD, f"{_pod(record)} on node {record.node}: {held.booked.problem}", record)

@@ -45,7 +45,7 @@ def asks(pod: Pod, unit_mib: int) -> str:
     if request is None:
         return "It requests no GPU memory."
     where = "on one card" if request.cards == 1 else f"{request.units_per_card} on each of {request.cards} cards"
-    alone = " that no other pod is on" if request.exclusive else ""
+    alone = " that no other pod uses" if request.exclusive else ""
     join = " " if request.cards == 1 else ": "
     return f"It requests {request.units} {unit}{join}{where}{alone}."
 
@@ -102,7 +102,7 @@ def judged(
     most: int = MOST_NODES,
     tries: bool = True,
 ) -> Explaining:
-    """Explain a pod against all nodes, showing the `most` nearest, or against one node. In steps.
+    """Explain a pod for one node, or for all nodes, showing the `most` that come closest to fitting. Works in steps.
 
     tries: whether to search for remedies and victims; if not, there is only one step.
     """

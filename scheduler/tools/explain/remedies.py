@@ -1,6 +1,7 @@
 """Ways to make room on one node. The rules run after each step, so every remedy has been tried.
 
-In steps of a few queries each: the tables may belong to a running scheduler, so pods may come and go between steps.
+Works in steps of a few queries each. The tables may belong to a running scheduler, so pods may come and go between
+steps.
 """
 
 import re
@@ -70,7 +71,7 @@ def too_large(engine: Engine, pod: Pod) -> Iterator[str]:
     request, layouts = pod.template.gpu_request, engine.tables.target.layouts()
     if request is None or request.units_per_card <= (largest := layouts.largest(request.models)):
         return
-    which = "every card of the models that it may have" if request.models else "every card"
+    which = "every card of the models that it accepts" if request.models else "every card"
     if not largest:
         return
     each = "" if request.cards == 1 else " on each card"

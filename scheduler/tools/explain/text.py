@@ -29,7 +29,7 @@ _NOT_HELPED: Final = " preemption: 0/"
 
 
 def explanation_text(answer: Explanation, width: int) -> str:
-    """width: columns of the terminal."""
+    """Return the explanation as text. width: columns of the terminal."""
     lines = [*_wrapped(f"Pod {answer.pod} {headline(answer)}", width)]
     for sentence in (*answer.words, *under_way(answer)):
         lines += _wrapped(sentence, width)
@@ -38,7 +38,7 @@ def explanation_text(answer: Explanation, width: int) -> str:
 
 
 def what_if_text(answer: WhatIfAnswer, width: int) -> str:
-    """width: columns of the terminal."""
+    """Return the answer as text. width: columns of the terminal."""
     lines = _wrapped(fitting(answer), width)
     for sentence in answer.words:
         lines += _wrapped(sentence, width)
@@ -69,7 +69,7 @@ def fitting(answer: WhatIfAnswer) -> str:
 def left_over(before: FreeMemory, after: FreeMemory) -> str:
     """Return a sentence about free memory that typical pods cannot use."""
     return (
-        f"Fragmented, free units that typical pods cannot use: {before.fragmented} of {before.free} now, "
+        f"Fragmented (free units that typical pods cannot use): {before.fragmented} of {before.free} now, "
         f"{after.fragmented} of {after.free} with them."
     )
 
@@ -99,7 +99,7 @@ def headline(answer: Explanation) -> str:
 
 
 def under_way(answer: Explanation) -> Iterator[str]:
-    """Yield sentences about pods that are already terminating for it."""
+    """Yield sentences about pods that are already terminating to make room for it."""
     kept = answer.nominated
     if kept is None:
         return

@@ -26,7 +26,7 @@ _OUT: Final[Mapping[int, str]] = {
 _WITH_REASON: Final = frozenset({int(Out.UNHEALTHY), int(Out.SUSPECT)})
 _STATES: Final[Mapping[int, str]] = {
     GpuState.UNREADABLE: "its cards are not announced, or cannot be read",
-    GpuState.OTHER_UNIT: "it announces another memory unit than the scheduler's",
+    GpuState.OTHER_UNIT: "its memory unit differs from the scheduler's",
     GpuState.NOT_ALLOCATABLE: "nothing is allocatable: its device plugin is not running",
     GpuState.NOT_REGISTERED: "its device plugin is being registered",
     GpuState.WITHHELD: "its cards cannot be injected into containers",

@@ -17,7 +17,7 @@ def cluster_lines(of: ClusterUsage) -> Iterator[Line]:
     yield Line(f"Units: {of.units}, requested: {of.requested} ({share}), free for new pods: {of.free}.")
     if of.free:
         part = f"{of.fragmented} ({100 * of.fragmented // of.free}%)"
-        yield Line(f"Fragmented, free units that typical pods cannot use: {part}.")
+        yield Line(f"Fragmented (free units that typical pods cannot use): {part}.")
     yield Line(f"Most free on one card: {of.most_free}{where}.", Tone.PLAIN if of.most_free else Tone.WARNING)
     if of.too_large:
         pods = "1 waiting pod is" if of.too_large == 1 else f"{of.too_large} waiting pods are"

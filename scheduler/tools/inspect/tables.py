@@ -14,7 +14,7 @@ from scheduler.process.terminal import one_line, some
 from scheduler.tools.inspect.view import Holder, InspectedCard, InspectedNode
 
 _TAIL: Final = "Allocated/Total GPU Memory In Cluster:"
-_NOT_IN_THE_SUM: Final = "Not in this sum: nodes that pods are on, without allocatable GPU memory."
+_NOT_IN_THE_SUM: Final = "Not in this sum: nodes with pods but without allocatable GPU memory."
 # Above this many units per card, the legacy command prints MiB; it knew no card with 141 GiB.
 _MOST_GIB: Final = 100
 _OUT_OF_USE: Final = "Cards that take no new pods:"

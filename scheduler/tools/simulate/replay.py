@@ -226,7 +226,7 @@ class _Replay:
     # Time
 
     def _next_s(self) -> float | None:
-        """Return when something happens next; None if never."""
+        """Return the time of the next change; None if never."""
         outside_s, ready_s = self._player.next_s, self._engine.next_ready_s()
         if outside_s is None and not self._worth_trying():
             return None

@@ -203,7 +203,7 @@ def runs_of(flags: SimulateFlags) -> Iterator[Run]:
     """Yield a run for each file of arrivals and each order. Raises Misused."""
     seeds: list[int | None] = [*seeds_of(flags.shuffle)] if flags.shuffle else [None]
     if flags.shuffle and not flags.arrivals:
-        raise Misused("--shuffle needs --arrivals: the pods of cluster files come in the order of these files")
+        raise Misused("--shuffle needs --arrivals: pods of cluster files arrive in the order of these files")
     twice = len({file.name for file in flags.arrivals}) < len(flags.arrivals)
     for arrivals in flags.arrivals or (None,):
         label = str(arrivals) if twice and arrivals is not None else ""

@@ -1,7 +1,7 @@
 """Booked units of each card and node: at the end, maximum, and average over time. Pure.
 
 There is one meter for each card and one for each node. Units are booked as in the scheduler: a pod whose cards are
-unknown counts on every card of its node.
+unknown counts against every card of its node.
 """
 
 from collections.abc import Iterable

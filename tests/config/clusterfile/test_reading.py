@@ -278,7 +278,7 @@ def test_a_fault_happens_to_a_card_or_to_a_node(cluster: Reader) -> None:
         ),
         pytest.param(
             "nodes: [{count: 2, node: {metadata: {name: n, annotations: {gpushare/inventory: x}}}}]",
-            "cannot have the cards of one gpushare/inventory",
+            "cannot share one gpushare/inventory",
             id="one inventory for two nodes",
         ),
         pytest.param("nodes: [{name: a}, {name: a}]", "expected each node once, found more than once: a", id="twice"),

@@ -121,7 +121,9 @@ ALLOWED = "{units}, {mib}, {percent}, {uuid}, {index}, {pod_uid}, {container}"
         pytest.param({"environment": {"ALIYUN_COM_GPU_MEM_IDX": "1"}}, "does not set itself", id="another index"),
         pytest.param(mount(), "exactly one of hostPath, directory, content, found none", id="from nowhere"),
         pytest.param(mount(hostPath="/a", content="b"), "found hostPath, content", id="from two places"),
-        pytest.param(mount(content="b", readOnly=False), "all containers of the node have", id="a file of everybody's"),
+        pytest.param(
+            mount(content="b", readOnly=False), "all containers of the node share", id="a file of everybody's"
+        ),
         pytest.param(mount(hostPath="a"), "absolute path", id="relative to what"),
         pytest.param(mount(hostPath="/a/../{container}"), "without ..", id="up and away"),
         pytest.param(mount(hostPath="/a/{namespace}"), ALLOWED, id="an unknown placeholder in a path"),

@@ -229,7 +229,7 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
         ("LOGLEVEL__0", "x", "unknown field"),
         ("PROFILES__FIRST__SCHEDULERNAME", "x", "unknown field"),
         ("PORT", "10261", "unknown field"),
-        ("PROFILES__2__SCHEDULERNAME", "x", "is item 2 of a list of 0; expected at most 0"),
+        ("PROFILES__2__SCHEDULERNAME", "x", "index 2 leaves a gap: the list has 0 items; expected at most 0"),
         ("PROFILES__99999__SCHEDULERNAME", "x", "unknown field"),
         ("RESOURCES", "[", "resources: line 2: "),
         ("RESOURCES", "x", "resources: expected a valid dictionary or instance of Resources, found 'x'"),

@@ -186,7 +186,7 @@ def test_a_spec_that_names_a_node_that_the_host_does_not_have_is_not_used_and_an
     there = {"/dev/nvidiactl", "/dev/nvidia0", "/host/dev/nvidiactl", "/host/dev/nvidia-uvm", "/host/dev/nvidia0"}
     stale = spec(device("GPU-a", 0), source="/var/run/cdi/nvidia.yaml")
     good = management("nvidiactl", "nvidia-uvm", "nvidia0", folder="/host")
-    message = r"/var/run/cdi/nvidia\.yaml names /dev/nvidia-uvm, which the node does not have; run systemctl restart"
+    message = r"/var/run/cdi/nvidia\.yaml names device nodes that do not exist: /dev/nvidia-uvm; run systemctl restart"
     with pytest.raises(CdiError, match=message):
         real_cards([A], [stale], lacks=lambda path: path not in there)
     found = real_cards([A], [good, stale], lacks=lambda path: path not in there)
@@ -237,7 +237,7 @@ def test_a_device_that_bears_another_cards_uuid_is_never_taken_whatever_its_node
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        pytest.param("all", "injects a card that it does not name into every container", id="that names no card"),
+        pytest.param("all", "injects a card into every container without naming it", id="that names no card"),
         pytest.param("GPU-a", "also injects another card into every container", id="that names the card"),
     ],
 )

@@ -55,7 +55,7 @@ async def test_cards_that_are_taken_back_are_asked_again() -> None:
     starts = Starts()
     await starts.driver.cards()
     await starts.driver.release(UUIDS)
-    with pytest.raises(NoAnswer, match="every card is released"):
+    with pytest.raises(NoAnswer, match="all cards are released"):
         await starts.driver.cards()
     await starts.driver.release(frozenset())
     assert {card.uuid for card in (await starts.driver.cards()).cards} == UUIDS

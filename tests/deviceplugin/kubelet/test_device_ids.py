@@ -61,7 +61,8 @@ def test_mib_units_of_large_cards_are_refused_with_the_unit_that_fits() -> None:
         device_ids.check([80 * GIB] * 8, 1, old_style=False)
     assert str(refused.value) == (
         "8 cards of 81920 MiB at memoryUnitMiB 1 make 655360 devices, a message of 13.6 MiB; "
-        "the kubelet accepts 4 MiB; memoryUnitMiB 4 fits; use 128 to 1024 (each device is an entry in pod status)"
+        "the kubelet accepts 4 MiB; memoryUnitMiB 4 would fit, "
+        "but use 128 to 1024 (each device is an entry in pod status)"
     )
 
 
@@ -91,7 +92,7 @@ def test_one_unit_more_than_a_message_holds_is_refused(fits: int, old_style: boo
 def test_the_unit_that_is_advised_fits_and_half_of_it_does_not(old_style: bool) -> None:  # noqa: FBT001
     fits = 16 if old_style else 4
     device_ids.check([80 * GIB] * 8, fits, old_style=old_style)
-    with pytest.raises(TooManyDevices, match=rf"memoryUnitMiB {fits} fits"):
+    with pytest.raises(TooManyDevices, match=rf"memoryUnitMiB {fits} would fit"):
         device_ids.check([80 * GIB] * 8, fits // 2, old_style=old_style)
 
 

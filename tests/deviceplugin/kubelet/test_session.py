@@ -112,7 +112,7 @@ async def test_calls_that_wait_too_long_are_refused_with_the_reason(
         assert session.last_mode == "cdi"
         await next_of(double.listed)
         for call in (double.allocate(["u0"]), double.pre_start(["u0"])):
-            with pytest.raises(grpc.aio.AioRpcError, match="does not know its cards and pods yet"):
+            with pytest.raises(grpc.aio.AioRpcError, match="it does not know its cards and pods yet"):
                 await call
         session.missing = lambda: "no injection mode is available"
         with pytest.raises(grpc.aio.AioRpcError, match="no injection mode is available"):

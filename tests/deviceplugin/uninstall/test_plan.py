@@ -137,7 +137,7 @@ HOLDING: Final = Found(
 
 def test_the_document_shows_what_is_said() -> None:
     removed = [f"removed {one}" for one in OURS]
-    said = HOLDING.report(removed, "Node n1: something is left.")
+    said = HOLDING.report(removed, "Node n1: not everything has been removed.")
     assert f"```text\n{said}```" in (ROOT / "docs" / "node-reference.md").read_text(encoding="utf-8")
 
 

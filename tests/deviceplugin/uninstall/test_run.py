@@ -50,7 +50,7 @@ async def test_all_of_it_goes_and_nothing_else(node: MadeUpNode) -> None:
     assert node.cluster.node["status"] == {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}}
     assert "".join(node.said).splitlines()[-2:] == [
         "label gpushare stays: set by an operator; to remove it: kubectl label node n1 gpushare-",
-        "Node n1: nothing of the device plugin is left.",
+        "Node n1: the device plugin has been completely removed.",
     ]
 
 
@@ -58,7 +58,7 @@ async def test_the_second_time_there_is_nothing_to_do_and_nothing_is_made(node: 
     assert await node.uninstalled()
     node.said.clear()
     assert await node.uninstalled()
-    assert not any("removed" in text for text in node.said)
+    assert not any(line.startswith("removed") for text in node.said for line in text.splitlines())
     assert not node.state.exists()
 
 
@@ -69,7 +69,7 @@ async def test_what_a_running_pod_needs_stays_and_the_pod_is_named(node: MadeUpN
     specs = [f"cdi/gpushare-{device}.json" for device in (UNUSED, USED)]
     assert kept == [*specs, "plugins/gpushare/.health.json.tmp", "plugins/gpushare/journal.json"]
     assert names.INVENTORY not in node.cluster.node["metadata"]["annotations"]
-    assert "Pods that hold cards:\n  ns/p\nNode n1: something is left.\n" in node.said[-1]
+    assert "Pods that hold cards:\n  ns/p\nNode n1: not everything has been removed.\n" in node.said[-1]
 
 
 async def test_force_removes_it_under_a_running_pod(node: MadeUpNode) -> None:
@@ -84,7 +84,7 @@ async def test_it_waits_until_the_pod_has_ended(node: MadeUpNode) -> None:
     node.cluster.pods = [gpu_pod("p", "Succeeded")]
     assert await waiting
     assert list(node.tree()) == OTHERS
-    assert [text.count("something is left") for text in node.said if "Node n1" in text] == [1, 0]
+    assert [text.count("not everything has been removed") for text in node.said if "Node n1" in text] == [1, 0]
 
 
 async def test_it_waits_until_the_kubelet_has_forgotten(node: MadeUpNode) -> None:

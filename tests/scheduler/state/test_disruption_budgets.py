@@ -140,7 +140,7 @@ def test_the_selectors_of_a_namespace_have_a_limit_together() -> None:
     budgets, labels = DisruptionBudgets(), numbered(MOST_REQUIREMENTS // 4)
     assert [bool(budgets.set(budget(f"b-{number}", labels))) for number in range(5)] == [False] * 4 + [True]
     assert not budgets.set(budget("b-0", labels, allowed=1))
-    have = f"the others in its namespace that are read have {MOST_REQUIREMENTS} "
+    have = f"the budgets already read in its namespace have {MOST_REQUIREMENTS} "
     assert budgets.set(budget("b-4", labels)).startswith(f"its selector has 64 requirements, and {have}")
     budgets.remove("default", "b-0")
     assert not budgets.set(budget("b-4", labels))

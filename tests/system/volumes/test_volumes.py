@@ -247,7 +247,7 @@ async def test_a_node_on_which_no_volume_can_be_made_is_given_up_at_once() -> No
         controller.provision()
         await asyncio.sleep(A_MOMENT_S)
 
-        assert "the provisioner cannot make a volume for persistentvolumeclaim default/data on node a" in told
+        assert "the provisioner cannot create a volume for persistentvolumeclaim default/data on node a" in told
         assert node_of(of, "p") == "a"
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
-_NONE: Final = "there is no certificate in it"
+_NONE: Final = "it contains no certificate"
 _ENCRYPTED: Final = "the private key is encrypted; write it without a password"
 
 

@@ -159,7 +159,7 @@ async def _from_kubeconfig(
         # The error is not quoted: its cause may contain a token.
         raise ConnectError(str(error) if str(error).startswith("kubeconfig ") else f"{name}: {error}") from None
     except OSError as error:
-        raise ConnectError(f"{name} cannot be read: {error}; make it readable for this user") from error
+        raise ConnectError(f"{name} cannot be read: {error}; make it readable by this user") from error
     address = source.address
     if address.proxy is None and (proxy := proxy_for(environment, address.url)):
         try:
@@ -175,7 +175,7 @@ async def _opened(source: Source, address: Address, name: str, namespace: str = 
     try:
         await credentials.load()
     except NotRenewed as error:
-        advice = "" if ";" in str(error) else "; correct what it names"
+        advice = "" if ";" in str(error) else "; correct that setting"
         raise ConnectError(f"{name}: {error}{advice}") from error
     return Connection(
         url=address.url,

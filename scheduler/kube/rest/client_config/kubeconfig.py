@@ -95,7 +95,7 @@ class Kubeconfig:
             return
         found = chosen(read(self._paths), self.context, self._overrides)
         if found.address != self.address:
-            message = f"context {self.context} now has another server, proxy or server name: restart to use it"
+            message = f"context {self.context} now has a different server, proxy or server name: restart to use it"
             raise NotRenewed(message)
         self._chosen, self._made_of = found, made_of
 
@@ -186,7 +186,7 @@ def _pem(key: str, data: str, file: str) -> Pem | None:
     try:
         return Pem(Path(file).read_bytes(), f"{key} {file}")
     except OSError as error:
-        message = f"{key} {file} cannot be read: {error.strerror}; correct the path, or make it readable for this user"
+        message = f"{key} {file} cannot be read: {error.strerror}; correct the path, or make it readable by this user"
         raise KubeconfigError(message) from error
 
 

@@ -71,7 +71,7 @@ class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
-    """Credentials."""
+    """Credentials of a user."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""
@@ -90,7 +90,7 @@ class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """A cluster and a user."""
+    """A context: a cluster and a user."""
 
     cluster: str = ""
     user: str = ""
@@ -161,19 +161,19 @@ def _document(path: Path) -> _Document:
     try:
         documents = parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise KubeconfigError(f"kubeconfig {path} cannot be read: {error}; make it readable for this user") from error
+        raise KubeconfigError(f"kubeconfig {path} cannot be read: {error}; make it readable by this user") from error
     except DocumentError as error:
         # The error is not quoted: it contains the line, which may contain a token.
         raise KubeconfigError(f"kubeconfig {path} is not YAML: {without_values(error)}; correct it") from None
     if len(documents) > 1:
-        raise KubeconfigError(f"kubeconfig {path} holds {len(documents)} documents; put each in a file of its own")
+        raise KubeconfigError(f"kubeconfig {path} holds {len(documents)} documents; put each in its own file")
     found = documents[0] if documents else {}
     if not isinstance(found, dict):
         message = f"kubeconfig {path} is not a mapping; `kubectl config view` shows what a kubeconfig looks like"
         raise KubeconfigError(message)
     for key, expected in _HEAD:
         if found.get(key, expected) != expected:
-            raise KubeconfigError(f"kubeconfig {path}: {key} is not {expected}; name a kubeconfig")
+            raise KubeconfigError(f"kubeconfig {path}: {key} is not {expected}; specify a kubeconfig file")
     try:
         return msgspec.convert(found, _Document)
     except msgspec.ValidationError as error:

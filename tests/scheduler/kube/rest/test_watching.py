@@ -278,7 +278,7 @@ async def test_the_last_change_is_not_waited_for_at_a_server_that_says_nothing(
     api.script = [api.silent] if silent_at == "the list" else [listed, api.silent]
 
     async with asyncio.timeout(3):
-        with pytest.raises(port.ApiSilent, match=r"^no answer within 0\.3 s about what has changed$"):
+        with pytest.raises(port.ApiSilent, match=r"^no answer within 0\.3 s to a check for changes$"):
             await cluster.last_change(port.PODS, "1")
 
 

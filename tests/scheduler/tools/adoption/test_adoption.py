@@ -84,7 +84,7 @@ def test_a_node_without_cards_and_without_pods_on_them_is_left_out() -> None:
             {names.MEM_IDX: "0", names.MEM_DEV: "15"}, "disagrees", "MEM_POD is none", id="no units of the pod"
         ),
         pytest.param({names.MEM_IDX: "0", names.MEM_POD: "3"}, "unit", "is unknown", id="no units of the card"),
-        pytest.param(chosen(0, 3, 5), "unit", "MEM_DEV is 5, which fits no unit", id="a size of no card"),
+        pytest.param(chosen(0, 3, 5), "unit", "MEM_DEV is 5, which matches no memory unit", id="a size of no card"),
         pytest.param(chosen(0, 3, 7), "unit", "3 units of 2048 MiB count as 6", id="a size of half the card"),
         pytest.param(chosen(0, 3, 15360), "unit", "3 MiB count as 1", id="another unit"),
         pytest.param(

@@ -71,7 +71,7 @@ def test_a_pod_without_a_namespace_is_that_of_the_context(tmp_path: Path) -> Non
     with listing([wire_node("a", [16])], [there]) as server:
         kubeconfig = server.kubeconfig(tmp_path, "team")
         ran = CliRunner().invoke(cli, ["defragment", "plan", "--kubeconfig", kubeconfig, "-f", WHOLE_CARD])
-    assert (ran.exit_code, "Pod team/whole-card fits as it is: on node a" in ran.stdout) == (0, True), ran.stdout
+    assert (ran.exit_code, "Pod team/whole-card fits without moves: on node a" in ran.stdout) == (0, True), ran.stdout
     assert "It is already bound there" in ran.stdout
 
 
@@ -201,7 +201,7 @@ def plan(place: NodeAndCards | None, *moves: Move, fragmentation: FragmentedUnit
         pytest.param(
             plan(None), "Pod default/asks does not fit, and no plan of at most 10 moves was found.", id="none"
         ),
-        pytest.param(plan(ROOM), "Pod default/asks fits as it is: on node a, card 0-1 (8 each).", id="fits"),
+        pytest.param(plan(ROOM), "Pod default/asks fits without moves: on node a, card 0-1 (8 each).", id="fits"),
         pytest.param(
             plan(None, fragmentation=FragmentedUnits(free=9, before=4, after=4)),
             "No move lowers the fragmentation: 4 of 9 free units cannot be used by typical pods.",

@@ -39,7 +39,7 @@ def test_pods_are_evicted_until_the_pod_fits_and_cards_are_given_back() -> None:
     done, said, plan = rebalance(cluster)
     assert (done, len(plan.moves), len(cluster.evicted)) == (True, 2, 2)
     assert cordons(cluster) == ["", "", ""]
-    assert said[-2] == "Done. Pod default/asks fits as it is: on node a, card 0-1 (8 each)."
+    assert said[-2] == "Done. Pod default/asks fits without moves: on node a, card 0-1 (8 each)."
     assert "if it is killed, run: kubectl gpushare uncordon a --card GPU-a-0 --card GPU-a-1" in said[0]
 
 
@@ -196,7 +196,7 @@ def test_a_pod_that_is_bound_meanwhile_ends_it(uid: str) -> None:
     asks = of.pods.collection.existing("default", "asks")
     done, said, plan = rebalance(cluster, replace(asks, metadata=replace(asks.metadata, uid=uid)))
     assert (done, len(plan.moves), len(cluster.evicted)) == (True, 2, 1)
-    assert said[-2] == "Done. Pod default/asks fits as it is: on node d, card 0-1 (8 each)."
+    assert said[-2] == "Done. Pod default/asks fits without moves: on node d, card 0-1 (8 each)."
     assert cordons(cluster) == ["", "", "", ""]
 
 

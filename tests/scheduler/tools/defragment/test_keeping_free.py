@@ -27,7 +27,7 @@ def test_who_interrupts_it_again_is_told_which_cards_may_stay_cordoned() -> None
     cluster.annotate_node = interrupted  # type: ignore[method-assign]
     with pytest.raises(asyncio.CancelledError):
         rebalance(cluster, said=said)
-    assert said[-1] == "perhaps still cordoned; run: kubectl gpushare uncordon a --card GPU-a-0 --card GPU-a-1"
+    assert said[-1] == "the cards may still be cordoned; run: kubectl gpushare uncordon a --card GPU-a-0 --card GPU-a-1"
 
 
 def test_cards_that_cannot_be_given_back_are_told() -> None:

@@ -43,7 +43,7 @@ def lines(demo: Result) -> list[str]:
 
 def test_it_ends_on_its_own_and_every_claim_is_true(demo: Result) -> None:
     assert (demo.exit_code, demo.exception) == (0, None)
-    claims = demo.stdout.partition("What this showed, each line checked:\n")[2].splitlines()
+    claims = demo.stdout.partition("What this demo showed (each line was checked):\n")[2].splitlines()
     assert len(claims) == 13
     assert [claim for claim in claims if not claim.startswith("+ ")] == []
 
@@ -55,14 +55,14 @@ def test_it_ends_on_its_own_and_every_claim_is_true(demo: Result) -> None:
         r"a pod that requests 30 GiB over two cards got 15 GiB on card 0 and 15 GiB on card 1 of node a100",
         r"an exclusive pod had card 0 of node t4 to itself until it ended",
         r"a pod that waited for memory was bound \d+ ms after notebook-0 finished",
-        r"while card 1 of node t4 was unhealthy \(XID 79\), pods bound to other cards: 1, to it: 0",
+        r"pods bound while card 1 of node t4 was unhealthy \(XID 79\): 1 to other cards, 0 to it",
         r"a pod that waited for that card was bound to it \d+ ms after it recovered",
         r"a node without an inventory, counted as equal cards, took 2 pods on cards 0 and 1",
         r"a pod that excludes Tesla-T4 was placed on node a100",
-        r"too-big waits and says why: .*: 4 Insufficient GPU memory on one card: wants 100, most free 19 \(of 79\)\.",
-        r"odd waits and says why: .* requests 5, which is not divisible by aliyun.com/gpu-count 2; .*",
-        r"no card was ever over-committed: recounted after each of 50 writes",
-        r"each of 31 bindings wrote node and card at once, to a healthy card",
+        r"too-big waits, and its message says why: .*: 4 Insufficient GPU memory on one card: wants 100, .*",
+        r"odd waits, and its message says why: .* requests 5, which is not divisible by aliyun.com/gpu-count 2; .*",
+        r"no card was ever over-committed \(recounted after each of 50 writes\)",
+        r"each of 31 bindings wrote the node and the card in one request, and each card was healthy",
         r"the scheduler's count of every card matches the API server's objects",
     ],
 )
@@ -289,8 +289,8 @@ def test_a_violation_is_named_where_the_claim_is_false() -> None:
     of.checker.writes = 1
     assert claim("no card was", of).holds
     of.checker.violations += ["card GPU-0 of node a is over-committed by 4", "pod p was bound without its card"]
-    assert claim("no card was", of).sentence.endswith("1 writes; card GPU-0 of node a is over-committed by 4")
-    assert claim("each of 1 bindings", of).sentence.endswith("healthy card; pod p was bound without its card")
+    assert claim("no card was", of).sentence.endswith("1 writes); card GPU-0 of node a is over-committed by 4")
+    assert claim("each of 1 bindings", of).sentence.endswith("card was healthy; pod p was bound without its card")
     assert not claim("no card was", of).holds
     assert not claim("each of 1 bindings", of).holds
 

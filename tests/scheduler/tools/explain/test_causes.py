@@ -108,7 +108,9 @@ def test_a_pod_of_the_same_controller_is_not_said_to_make_room() -> None:
     ("class_name", "told"),
     [
         pytest.param("nosuch", "there is no StorageClass nosuch", id="a class that is not there"),
-        pytest.param("", "it names no StorageClass, and no PersistentVolume without one is bound to it", id="no class"),
+        pytest.param(
+            "", "it names no StorageClass, and no PersistentVolume without a StorageClass is bound to it", id="no class"
+        ),
         pytest.param(
             "fast", "its StorageClass fast has neither provisioned nor bound a volume for it", id="binds at once"
         ),
@@ -150,9 +152,10 @@ def test_a_claim_whose_volume_is_made_on_a_node_that_is_gone_is_named_with_what_
     annotate = "kubectl -n default annotate pvc data volume.kubernetes.io/selected-node-"
     assert answer.message.partition(". preemption")[0] == (
         "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind: "
-        f"claim data gets its volume on node gone, which does not exist: {annotate}"
+        f"claim data is waiting for a volume on node gone, which does not exist; to reselect a node, run: {annotate}"
     )
-    assert causes(answer) == {"VolumeBinding": "claim data of StorageClass fast, whose volume is made on node gone"}
+    cause = "claim data of StorageClass fast, whose volume is being created on node gone"
+    assert causes(answer) == {"VolumeBinding": cause}
     of.nodes.add(wire_node("gone", [1]))
     assert "does not exist" not in explained(of, "p").message
 

@@ -61,8 +61,8 @@ def test_pods_that_stay_are_named() -> None:
     of = node_with()
     there(of, "p", 3, "a", 0)
     assert cordoned(tables(of), "a", []).words == (
-        "node a: card 0 (GPU-a-0) takes no new pods from now on; its pods stay: default/p (3)",
-        "node a: card 1 (GPU-a-1) takes no new pods from now on; no pod is on it",
+        "node a: card 0 (GPU-a-0) takes no new pods; its pods stay: default/p (3)",
+        "node a: card 1 (GPU-a-1) takes no new pods; no pod uses it",
     )
 
 

@@ -140,7 +140,7 @@ def test_an_unhealthy_card_helps_only_a_pod_that_it_could_hold(units: int, remed
         (
             20,
             {"annotations": {names.CARD_MODELS: "B"}},
-            "It is larger than every card of the models that it may have (largest 16): request at most 16.",
+            "It is larger than every card of the models that it accepts (largest 16): request at most 16.",
         ),
         (
             162,

@@ -89,7 +89,7 @@ def test_pods_that_no_card_can_ever_hold_are_counted_and_fragment_nothing(sizes:
         waits(of, f"asks-{units}", units)
     shown = as_text(cluster_lines(counted(of).cluster), colour=False)
     assert words in shown
-    assert "Fragmented, free units that typical pods cannot use: 0 (0%)." in shown
+    assert "Fragmented (free units that typical pods cannot use): 0 (0%)." in shown
 
 
 def test_free_memory_that_the_pods_there_are_could_not_use_is_fragmented() -> None:
@@ -101,7 +101,7 @@ def test_free_memory_that_the_pods_there_are_could_not_use_is_fragmented() -> No
 
     assert [(node.node, node.free, node.fragmented) for node in found.nodes] == [("a", 5, 4), ("b", 8, 0), ("c", 8, 0)]
     assert (found.cluster.free, found.cluster.fragmented) == (21, 4)
-    assert "Fragmented, free units that typical pods cannot use: 4 (19%)." in as_text(
+    assert "Fragmented (free units that typical pods cannot use): 4 (19%)." in as_text(
         cluster_lines(found.cluster), colour=False
     )
 
@@ -197,7 +197,7 @@ def test_a_pod_without_a_card_is_found() -> None:
     of.pods.bind("default", "stranger", "a", {})
     one = only(of)
     assert (one.check, one.about) == ("without-card", ("pod/default/stranger", "node/a"))
-    assert "its card is unknown, so it counts on every card" in one.message
+    assert "its card is unknown, so it counts against every card" in one.message
 
 
 def test_a_pod_on_a_card_that_its_node_does_not_announce_is_found() -> None:

@@ -14,7 +14,7 @@ from tests.support.repository import ROOT
 _, NODES, PODS = CLUSTERS["summary"]
 AWAY = node("gpu-node-c", "0", "2", "192.168.0.73", inventory=cards(15, 15))
 HELD = [pod("old-0", "3", on="gpu-node-c", idx="0"), pod("old-1", "4", on="gpu-node-c", idx="1")]
-BELOW = "\nNot in this sum: nodes that pods are on, without allocatable GPU memory.\n"
+BELOW = "\nNot in this sum: nodes with pods but without allocatable GPU memory.\n"
 
 
 def failed(index: int, units: int, reason: str, *, health: Health = Health.UNHEALTHY, uuid: str = "") -> Card:
