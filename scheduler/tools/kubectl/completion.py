@@ -6,16 +6,16 @@ excludes files, 0 allows them. krew installs only `kubectl-gpushare`: the script
 """
 
 import asyncio
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from scheduler.process.output import show_pairs
-from scheduler.tools.cli import ending
 from scheduler.tools.cli.plain import KINDS, commands_of, is_flag, value_of
 
 if TYPE_CHECKING:
+    from typer import Typer
+
     from config.protocol.inventory import Card
 
 # First argument of `kubectl-gpushare` for completions.
@@ -171,19 +171,9 @@ def _cluster(before: Sequence[str]) -> "Mapping[str, Sequence[Card]]":
         return {}
 
 
-def main() -> None:
-    """Run the console script `kubectl_complete-gpushare`."""
-    from scheduler.process.logs import configure_for_commands  # noqa: PLC0415 - slow to import
-
-    configure_for_commands()
-    ending.run("kubectl_complete-gpushare", lambda: complete(sys.argv[1:]))
-
-
-def complete(typed: Sequence[str]) -> None:
+def complete(program: "Typer", typed: Sequence[str]) -> None:
     """Print what may follow. typed: the words after the program's name; the last is the one to complete."""
     from typer.main import get_command  # noqa: PLC0415 - slow to import
 
-    from scheduler.tools.kubectl.main import cli  # noqa: PLC0415
-
-    words, directive = candidates(get_command(cli), typed)
+    words, directive = candidates(get_command(program), typed)
     show_pairs([*words, (f":{directive}", "")])

@@ -227,9 +227,17 @@ def main() -> None:
 
     configure_for_commands()
     if sys.argv[1:2] == [COMPLETE]:
-        ending.run(PROGRAM, lambda: complete(sys.argv[2:]))
+        ending.run(PROGRAM, lambda: complete(cli, sys.argv[2:]))
         return
     ending.run(PROGRAM, lambda: cli(prog_name=PROGRAM))
+
+
+def completing() -> None:
+    """Run the console script `kubectl_complete-gpushare`."""
+    from scheduler.process.logs import configure_for_commands  # noqa: PLC0415 - as above
+
+    configure_for_commands()
+    ending.run("kubectl_complete-gpushare", lambda: complete(cli, sys.argv[1:]))
 
 
 if __name__ == "__main__":

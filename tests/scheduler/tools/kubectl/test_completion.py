@@ -89,7 +89,7 @@ def test_every_command_says_what_it_does() -> None:
 
 
 def complete(*typed: str) -> subprocess.CompletedProcess[str]:
-    program = "from scheduler.tools.kubectl.completion import main; main()"
+    program = "from scheduler.tools.kubectl.main import completing; completing()"
     command = [sys.executable, "-c", program, *typed]
     environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
