@@ -42,7 +42,7 @@ _PODS: Final = "/api/v1/namespaces/default/pods"
 _PAGE: Final = ROOT / "deploy" / "optional" / "page.yaml"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DocumentsSite:
     """The shell user and the locations of the installation.
 

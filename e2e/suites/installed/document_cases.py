@@ -22,7 +22,7 @@ _ONE_NODE: Final = (
 )
 _WHEEL: Final = "tests/repository/test_wheel.py runs it"
 _OPERATIONS: Final = "it replaces the pods that other documents name: e2e/deploy/operations/test_operations.py types it"
-_DRIVER: Final = "it releases all cards, and replaces the pod that other documents name: by hand"
+DRIVER: Final = "it releases all cards, and replaces the pod that other documents name: a test of its own types it"
 _BY_HAND: Final = "a device plugin that is started by hand: e2e/programs/plugin_process.py starts one"
 
 NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
@@ -96,9 +96,9 @@ NOT_TYPED: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/nodes-and-cards.md": {
         "helm": _HELM,
         "kubectl drain": _OPERATIONS,
-        "kubectl -n kube-system delete pod PLUGIN_POD": _DRIVER,
-        "kubectl -n kube-system exec PLUGIN_POD -- /opt/gpushare/bin/gpushare-device-plugin release": _DRIVER,
-        "kubectl -n kube-system exec NEW_PLUGIN_POD": _DRIVER,
+        "kubectl -n kube-system delete pod PLUGIN_POD": DRIVER,
+        "kubectl -n kube-system exec PLUGIN_POD -- /opt/gpushare/bin/gpushare-device-plugin release": DRIVER,
+        "kubectl -n kube-system exec NEW_PLUGIN_POD": DRIVER,
     },
     "docs/operations.md": {
         "helm": _OPERATIONS,

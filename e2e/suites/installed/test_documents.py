@@ -22,6 +22,7 @@ from e2e.control_plane.processes import free_ports
 from e2e.suites.installed.document_cases import (
     AFTERWARDS,
     DECIDED,
+    DRIVER,
     ENDS_WITH_1,
     JQ,
     NOT_APPLIED,
@@ -206,6 +207,45 @@ def test_what_a_reader_types_does_what_the_document_says(site: DocumentsSite, do
     done = typed(who, [(one, named(SAYS, document, one) or "") for one in [*TYPED[document], *also]], tmp_path)
 
     assert [f"{one.command}: {one.code}: {one.said}" for one in done if not as_documented(document, one)] == []
+
+
+def test_cards_are_released_for_another_driver_and_reclaimed_by_the_next_plugin(
+    site: DocumentsSite, tmp_path: Path
+) -> None:
+    document, ready = "docs/nodes-and-cards.md", _allocatable(site)
+    commands = [one for one in COMMANDS[document] if named(NOT_TYPED, document, one) == DRIVER]
+    before, after = [[one for one in commands if ("NEW_" in one) == new] for new in (False, True)]
+    assert (len(before), len(after)) == (2, 2)
+
+    done = _typed_by_name(site, before, tmp_path / "before")
+    _next_plugin(site)
+    done += _typed_by_name(site, after, tmp_path / "after")
+
+    assert [f"{one.command}: {one.code}: {one.said}" for one in done if not ended_well(one)] == []
+    until = time.monotonic() + DECIDED_WITHIN_S
+    while (found := _allocatable(site)) != ready and time.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
+    assert found == ready
+
+
+def _typed_by_name(site: DocumentsSite, commands: Sequence[str], folder: Path) -> list[Typed]:
+    """Type commands that name the plugin's pod, also as the new one."""
+    folder.mkdir()
+    return typed(reader(site, site.plugin), [(one.replace("NEW_", ""), "") for one in commands], folder)
+
+
+def _next_plugin(site: DocumentsSite) -> None:
+    """Wait until the DaemonSet's next pod is ready, and name it to the readers."""
+    label = "app.kubernetes.io/name=gpushare-scheduler-device-plugin"
+    site.run("kubectl", "-n", "kube-system", "rollout", "status", "daemonset", "gpushare-scheduler-device-plugin")
+    site.plugin = (
+        site.run("kubectl", "-n", "kube-system", "get", "pods", "-l", label, "-o", "name").strip().split("/")[-1]
+    )
+
+
+def _allocatable(site: DocumentsSite) -> str:
+    path = "jsonpath={.status.allocatable.aliyun\\.com/gpu-mem}"
+    return site.run("kubectl", "get", "node", NODE, "-o", path)
 
 
 def as_documented(document: str, one: Typed) -> bool:
