@@ -108,7 +108,7 @@ class Mps(Section):
 
 
 class HamiCore(Section):
-    """The preload library HAMi-core, with `isolation: hami-core`."""
+    """Settings for the HAMi-core preload library. Used only with `isolation: hami-core`."""
 
     library: str = Field(
         default="",

@@ -108,7 +108,7 @@ class Resources(Section):
         default=names.GPU_COUNT,
         description="Number of a node's cards; as a pod's label or annotation, how many cards it requests.",
     )
-    gpu_core: ResourceName = Field(default=names.GPU_CORE, description="Compute share, in percent of a card.")
+    gpu_core: ResourceName = Field(default=names.GPU_CORE, description="Compute share, as a percentage of a card.")
 
     @model_validator(mode="after")
     def _different(self) -> Self:

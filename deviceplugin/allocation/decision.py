@@ -178,7 +178,7 @@ def _check_cards(pod: NodePod, container: PodContainer, on: Mapping[int, int], u
         raise _wrong(pod, f"the allocation lists one card under two indexes for container {container.name}")
     if len(set(on.values())) > 1:
         each = ", ".join(f"{units} on card {index}" for index, units in sorted(on.items()))
-        raise _wrong(pod, f"container {container.name} has {each}; expected the same units on each card")
+        raise _wrong(pod, f"container {container.name} has {each}; expected the same number of units on each card")
     wanted = pod.ask().cards
     if not wanted:
         raise _wrong(pod, f"its gpu-count is {pod.gpu_count[:64]!r}; expected a number of cards")

@@ -59,7 +59,7 @@ class ComputeModes:
         """Let only one process, the MPS server, use the card. Return why that failed, or ""."""
         reading = self._readings().get(uuid)
         if reading is None:
-            return "the driver has not read the card yet"
+            return "the driver has not reported this card's state yet"
         if reading.compute_mode == EXCLUSIVE_PROCESS:
             return ""
         try:

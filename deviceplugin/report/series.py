@@ -116,7 +116,7 @@ CARD_TOTAL: Final = Series(
 CARD_ANNOUNCED: Final = Series(
     name=f"{PREFIX}card_memory_announced_bytes",
     kind="gauge",
-    says="Memory of the card announced to Kubernetes, in whole units.",
+    says="Card memory announced to Kubernetes, in whole units.",
     labels=CARD,
 )
 CARD_ALLOCATED: Final = Series(

@@ -19,7 +19,7 @@ from scheduler.state.facts.fact import NodeFact
 if TYPE_CHECKING:
     from scheduler.state.tables import Tables
 
-REASON: Final = "node(s) had too few cards below the limit of pods per card"
+REASON: Final = "node(s) had too few cards below the pods-per-card limit"
 
 
 class GpuSharersPerCardArgs(PluginArgs):
@@ -36,7 +36,7 @@ class GpuSharersPerCard(CardFilterPlugin):
     The limit is the node's annotation `gpushare/max-sharers`, otherwise the argument `maxSharers`; without both there
     is no limit. Every live pod on a card counts; a pod whose card is unknown counts on every card of its node.
 
-    - `node(s) had too few cards below the limit of pods per card`
+    - `node(s) had too few cards below the pods-per-card limit`
     """
 
     name: ClassVar[str] = "GpuSharersPerCard"

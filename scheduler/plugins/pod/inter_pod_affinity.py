@@ -53,7 +53,7 @@ _PREFERRING: Final[StateKey[tuple[int, Int64Array]]] = StateKey("inter_pod_affin
 
 
 class InterPodAffinityArgs(PluginArgs):
-    """Has the same fields as in kube-scheduler."""
+    """Takes the same fields as in kube-scheduler."""
 
     hard_pod_affinity_weight: int = Field(
         1,

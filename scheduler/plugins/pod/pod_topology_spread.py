@@ -62,7 +62,7 @@ class DefaultConstraint(Section):
 
 
 class PodTopologySpreadArgs(PluginArgs):
-    """Has the same fields as in kube-scheduler."""
+    """Takes the same fields as in kube-scheduler."""
 
     defaulting_type: Literal["System", "List"] = Field(
         "System",

@@ -56,7 +56,7 @@ async def test_set_again_after_the_driver_has_forgotten_it(tmp_path: Path) -> No
 
 async def test_a_card_that_has_not_been_read_is_left_alone(tmp_path: Path) -> None:
     cards = Cards()
-    assert "has not read" in await cards.kept_in(tmp_path).exclusive("a")
+    assert "has not reported" in await cards.kept_in(tmp_path).exclusive("a")
     assert not cards.modes
 
 

@@ -29,7 +29,8 @@ _INTRODUCTION: Final = """\
 <!-- Written by `make docs` from values.yaml and values.schema.json: change those, not this file. -->
 
 For operators who install the [chart](../deploy/README.md): every value, its default and its meaning. Set values with
-`--values FILE` or `--set NAME=VALUE`. If you set a value that is not listed here, the chart rejects it by name.
+`--values FILE` or `--set NAME=VALUE`. If you set a value that is not listed here, the
+chart rejects it with an error that names the value.
 """
 
 
