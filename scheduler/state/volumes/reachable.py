@@ -93,7 +93,7 @@ class Reachable:
             drop(self._others, self._reach_at.pop(slot), slot)
 
     def near(self, nodes: LabelledRows, rows: Rows) -> RowArray:
-        """Slots in order. May or may not include unused slots and slots that none of the rows can reach."""
+        """All slots that some of the rows can reach, in order, and possibly unused or unreachable ones."""
         order = self._arranged()
         if count_of(rows, nodes.capacity) > _FEW_ROWS:
             return order
@@ -194,7 +194,7 @@ class Reachable:
 
 
 class Choice:
-    """Slots that each row can reach, among some slots, in order."""
+    """The slots, among given ones, that each row can reach, in order."""
 
     def __init__(
         self,
@@ -205,8 +205,8 @@ class Choice:
     ) -> None:
         """end: above every rank, and stands for no rank. Ranks ascend.
 
-        by_value: (for each slot `value * (end + 1) + rank`, ascending, and a last one above all; the value of each row,
-        -1 for none). others: (ranks, the rows that reach them).
+        by_value: for each label, (`value * (end + 1) + rank` of each slot, ascending, then a number above all; the
+        value of each row, -1 for none). others: for each other reach, (its ranks, ascending; bool[rows]).
         """
         self.end = end
         self._everywhere = np.append(everywhere, end)
