@@ -110,7 +110,7 @@ class Reachable:
         return order[np.sort(ranks)]
 
     def like(self, nodes: LabelledRows, rows: Rows) -> tuple[RowArray, RowArray] | None:
-        """Return (distinct rows by reach, the index among them for each of `rows`); None if this saves nothing."""
+        """Return (one row per distinct reach, the index of its like for each of `rows`); None if this saves nothing."""
         count = count_of(rows, nodes.capacity)
         if len(self._others) > _FEW_OTHERS:
             return None
@@ -203,7 +203,7 @@ class Choice:
         by_value: list[tuple[Int64Array, RowArray]],
         others: list[tuple[Int64Array, BoolArray]],
     ) -> None:
-        """end: above every rank, and stands for no rank. Ranks ascend.
+        """end: a number above every rank; stands for no rank. everywhere: ranks that every row reaches, ascending.
 
         by_value: for each label, (`value * (end + 1) + rank` of each slot, ascending, then a number above all; the
         value of each row, -1 for none). others: for each other reach, (its ranks, ascending; bool[rows]).
