@@ -47,7 +47,7 @@ def rfc3339(unix_s: float) -> str:
 def before_start(now_s: float, unix_s: float) -> Callable[[str], float]:
     """Return a function that converts a pod's creation time (RFC 3339) to monotonic seconds; inf if after the start.
 
-    A pod that is older than this process already waited for the previous one. now_s, unix_s: time of the start.
+    A pod created before this process started has been waiting since its creation. now_s, unix_s: time of the start.
     """
     start = rfc3339(unix_s)
 

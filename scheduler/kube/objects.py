@@ -387,7 +387,7 @@ class DisruptionBudgetSpec(_Wire, frozen=True):
 
 
 class DisruptionBudgetStatus(_Wire, frozen=True):
-    """Status of a budget. disruptions_allowed: further ones. disrupted_pods: by name, pods that it already counts."""
+    """Budget status. disruptions_allowed: evictions still allowed. disrupted_pods: names of pods already evicted."""
 
     disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str] | None = None

@@ -95,7 +95,7 @@ def kept_resources(gpu: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """Parts of one kind, of which a pod has too many. told: text for users. without: returns the pod without them."""
+    """Parts of one kind that are over a limit in a pod. told: text for users. without: returns the pod without them."""
 
     told: str
     without: Callable[[PodObject], PodObject]

@@ -4,7 +4,7 @@ A changed row cannot help a class if it lacks CPU, memory or card units for it, 
 kind of change. One pass over arrays checks both for every class. The remaining classes that request certain cards or
 rows are compared with the cards of each row, in one pass per row. Only classes that still remain get a queueing hint.
 
-Also an index of waiting pods by the objects that they refer to. Pods with the same references share one record.
+Also an index of waiting pods by the objects that they refer to. Pods with the same references share one `Referrers`.
 Owned by the unschedulable pods. No method awaits, so each one is atomic.
 """
 
@@ -39,7 +39,7 @@ class _Users(Generic[ObjectT]):
         return None
 
     def users(self, objects: Iterable[ObjectT]) -> Iterator[Entry]:
-        """For each set of references that includes any of `objects`, yield one pod of each class that has it."""
+        """Yield one pod per class and set of references, for each set that includes any of `objects`."""
         for one in objects:
             for alike in self._using.get(one, ()):
                 for pods in alike.pods.values():

@@ -85,7 +85,7 @@ class LongestWaiting:
             self._rank(group)
 
     def first(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[StarvingPod]:
-        """For each priority and namespace, the first pod in queue order that has waited since `before_s` or longer.
+        """First pod, in queue order, of each priority and namespace that has waited since `before_s` or longer.
 
         without: priorities to skip.
         """

@@ -120,7 +120,10 @@ class Preemptors:
         return bool(self._classes) and (bool(self._noted) or bool(self._table.due.any()))
 
     def add(self, key: Hashable, pod: Pod, *, wakes_on: int, minimum: MinimumRequest, unanswered: bool) -> None:
-        """Add an unschedulable pod. key: equal for pods that every rule treats alike."""
+        """Add an unschedulable pod. key: equal for pods that every rule treats alike.
+
+        wakes_on, minimum: see `SchedulingQueue.unschedulable`. unanswered: see DueSearch.
+        """
         uid = pod.key.uid
         key = (key, pod.priority, pod.key.namespace)
         found = self._class_of.get(uid)
@@ -266,7 +269,7 @@ class Preemptors:
                 self._mark_slots_due(self._table.rule_out(of_priority, rows, left), frozenset(rows.tolist()))
 
     def _screen_again(self, left_for: LeftFor) -> None:
-        """Make classes not due whose rows would no longer have enough available."""
+        """Unmark due classes whose rows would no longer have enough available."""
         self._room_spent = False
         found: dict[frozenset[int], list[int]] = {}
         for slot in np.flatnonzero(self._table.due).tolist():

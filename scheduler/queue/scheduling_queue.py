@@ -12,8 +12,8 @@
     GATED:         PreEnqueue rejected it; called again when the pod changes.
     ACTIVE:        ready, by priority, then in order of arrival (for a gated pod: when its gate opened).
     THROTTLED:     ready, but the bindings of its namespace are slow or fail: pods of other namespaces go first.
-    BACKING_OFF:   failed, was woken but did not fit, or changed too often; always serves the back-off in full. Its
-                   length depends on consecutive errors, attempts without a fit, or attempts after own changes.
+    BACKING_OFF:   failed, was woken but not placed, or changed too often; always serves the back-off in full. The
+                   back-off grows with consecutive errors, attempts without a fit, or updates that caused attempts.
     UNSCHEDULABLE: found no fit; waits for a hint that it fits, for an update, or for the leftover time (5 min).
     IN_FLIGHT:     popped: being decided, and then, if placed, being bound.
 

@@ -7,8 +7,8 @@ The last attempt and every event since then showed no fit for the class. So each
 order of their best pods; classes that it cannot help get no hint. If a class fits, its best pod is woken and decided
 before the next hint: decisions book room in the tables, so exactly as many pods are woken as fit.
 
-One pod represents its class only while all pods of the class have the same signature. After a change of an object that
-some of them may refer to (a claim, the labels of their namespace, a Service in it), the signatures of these pods are
+One pod represents its class only while all pods of the class have the same signature. If an object changes that only
+some of them refer to (a claim, the labels of their namespace, a Service in it), the signatures of these pods are
 verified first: a pod with a new signature moves to another class (docs/develop/decisions/0031).
 
 Events are handled in rounds: events during a round wait until every class that sorts before the next pod to decide has
@@ -326,7 +326,7 @@ class UnschedulablePods:
         self._any_due = True
 
     def _rule_out_again(self, left: Available) -> None:
-        """Make classes not due for which the changed rows no longer have enough available."""
+        """Unmark due classes for which the changed rows no longer have enough available."""
         self._room_spent = False
         table = self._table
         some = table.due & (table.since != EVERYWHERE)
@@ -361,7 +361,7 @@ class UnschedulablePods:
         self._of_namespaces.discard(entry)
 
     def _release(self, entry: Entry, slot: int) -> None:
-        """Release the references. If the pod was due to be verified, another pod with the same references now is."""
+        """Release the references. If the pod was to be verified, another one with the same references replaces it."""
         if entry.claims is not None:
             following = self._claim_users.remove(entry.claims, entry, slot)
             entry.claims = None

@@ -66,7 +66,7 @@ def _per_container(units: Sequence[int], indexes: Sequence[int]) -> dict[int, di
 
 
 def unknown(written: WrittenAllocation) -> WrittenAllocation:
-    """The same allocation with unknown cards."""
+    """Return the same allocation, but with unknown cards."""
     return WrittenAllocation(units=written.units, per_card={}, uuids={}, allocation=None, unit_mib=written.unit_mib)
 
 

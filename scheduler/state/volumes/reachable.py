@@ -93,7 +93,7 @@ class Reachable:
             drop(self._others, self._reach_at.pop(slot), slot)
 
     def near(self, nodes: LabelledRows, rows: Rows) -> RowArray:
-        """All slots that some of the rows can reach, in order, and possibly unused or unreachable ones."""
+        """Slots in order: all that any of the rows can reach, and possibly unused or unreachable ones."""
         order = self._arranged()
         if count_of(rows, nodes.capacity) > _FEW_ROWS:
             return order
