@@ -20,7 +20,7 @@ class Missing(NamedTuple):
 
 
 class Immediate(NamedTuple):
-    """Unbound claim that does not wait for a pod (binding mode Immediate). volume: the volume that it names, or "".
+    """Unbound claim whose binding does not wait for a pod. volume: the volume that the claim names, or "".
 
     class_name: its StorageClass, which may change to WaitForFirstConsumer.
     """
