@@ -45,9 +45,9 @@ def rfc3339(unix_s: float) -> str:
 
 
 def before_start(now_s: float, unix_s: float) -> Callable[[str], float]:
-    """Function from a pod's creation time (RFC 3339) to monotonic seconds; inf if it is after the start.
+    """Return a function that converts a pod's creation time (RFC 3339) to monotonic seconds; inf if after the start.
 
-    A pod that is older than this process already waited under the previous one. now_s, unix_s: time of the start.
+    A pod created before this process started has been waiting since its creation. now_s, unix_s: time of the start.
     """
     start = rfc3339(unix_s)
 
@@ -62,7 +62,7 @@ def before_start(now_s: float, unix_s: float) -> Callable[[str], float]:
 
 
 class EventHandlers:
-    """Handlers, one method per kind, each of which takes a batch of events in order."""
+    """Handlers of watch events: one method per kind, which takes a batch of events in order."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class EventHandlers:
     def failed_pods(self, events: Iterable[WatchEvent[objects.PodObject]]) -> None:
         """Record our pods that a kubelet rejected at admission.
 
-        Ignores pods from a list: their rejection may be old.
+        Ignores pods from the list at the start of a watch: their rejection may be old.
         """
         for event in events:
             if isinstance(event, ListBegins | ListEnds):

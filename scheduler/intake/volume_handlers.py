@@ -35,7 +35,7 @@ class VolumeHandlers:
     ) -> None:
         """change: applies a change to the tables. report: called with each Problem.
 
-        seen: called with each claim, or volume by name, that was created, changed or deleted.
+        seen: called with the key of each claim, and the name of each volume, that was created, changed or deleted.
         """
         self._change = change
         self._report = report

@@ -1,4 +1,4 @@
-"""The scheduler's watches: events go to the event handlers, failures to `contact`.
+"""The scheduler's watches, which pass events to the event handlers, and failures to `contact`.
 
 Pods are listed last, when bind requests of the previous leader can no longer take effect.
 """
@@ -52,7 +52,7 @@ async def in_slices(
 
 @dataclass(frozen=True, slots=True)
 class Watched(Generic[T]):
-    """A kind of objects that the scheduler reads, and its handler. needed: nothing can be decided without it."""
+    """A kind of object that the scheduler reads, and its handler. needed: nothing can be decided without it."""
 
     kind: Kind[T]
     handle: Callable[[Sequence[WatchEvent[T]]], None]
@@ -147,9 +147,9 @@ class Watches:
         return True
 
     async def wait_until_current(self, pods_version: str | None) -> None:
-        """Wait until the tables have every change of a pod from before the call.
+        """Wait until the tables include every pod change made before the call.
 
-        pods_version: the last change, if known; None to ask the API server.
+        pods_version: resource version of the last such change; None to ask the API server for it.
         """
         await self.listed.wait()
         if pods_version is not None:

@@ -21,8 +21,8 @@ class BindRejected(Exception):
         settled: the pod has another node or was deleted, so no POST can succeed, and no message is needed.
         found: the pod with its other node, as read.
         lasting: the request will probably fail again: a policy rejects it, or a permission is missing.
-        throttled: kind of failure of its namespace (`namespace_limiters.failure_kind`) if nothing was sent; otherwise
-        "".
+        throttled: if nothing was sent because the pod's namespace is failing, the kind of failure
+        (`namespace_limiters.failure_kind`); otherwise "".
         """
         super().__init__(reason)
         self.reason = reason
@@ -37,7 +37,7 @@ class BindUnknown(Exception):
     """No definite answer: the pod stays assumed, and the identical POST is retried."""
 
     def __init__(self, reason: str, status: int, retry_after_s: float = 0.0) -> None:
-        """status: HTTP status of the answer, 0 if there was none. retry_after_s: as the server requests, or 0."""
+        """status: HTTP status of the answer, 0 if there was none. retry_after_s: Retry-After, 0 if absent."""
         super().__init__(reason)
         self.reason = reason
         self.status = status

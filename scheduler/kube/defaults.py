@@ -1,4 +1,4 @@
-"""Changes that the API server makes to a new manifest before it stores it: identity, defaults, status.
+"""The changes that the API server makes to a new object before it stores it: identity, defaults, status.
 
 Covers only the fields that `objects` decodes. Source: pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go
 (PrepareForCreate) and the admission plugin DefaultTolerationSeconds, Kubernetes 1.36. TaintNodesByCondition and
@@ -44,7 +44,7 @@ def timestamp(time_s: float) -> str:
 
 
 class Identity:
-    """Generator of UIDs, which are the same in every run. now_s: Unix seconds."""
+    """Generator of UIDs and creation times; every run yields the same UIDs. now_s: Unix seconds."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.now_s = now_s
@@ -61,7 +61,7 @@ class Identity:
 
 
 def decoded(source: Decoded | Mapping[str, Any], kind: type[Decoded]) -> Decoded:
-    """The object itself, or decoded from a Kubernetes manifest. Raises msgspec.ValidationError if it is invalid."""
+    """Return the object, decoded if it is a manifest. Raises msgspec.ValidationError if the manifest is invalid."""
     if isinstance(source, kind):
         return source
     # Through the wire format: msgspec builds raw parts from bytes only.
@@ -115,7 +115,7 @@ def _container(container: Container) -> Container:
 
 
 def _tolerations(named: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
-    """Tolerations with the default ones of 300 s, unless the pod tolerates the same taint itself."""
+    """The tolerations plus the default ones of 300 s, each unless the pod already tolerates its taint."""
     missing = [key for key in _TOLERATED_FOR_A_WHILE if not any(_covers(toleration, key) for toleration in named)]
     return (*named, *(Toleration(key=key, operator="Exists", effect="NoExecute") for key in missing))
 

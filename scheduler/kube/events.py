@@ -33,7 +33,7 @@ class Regarding:
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """The author of Events. controller: the program. instance: this run of it, or its node."""
+    """The program that writes Events. controller: its name. instance: the process, or its node."""
 
     controller: str
     instance: str
@@ -49,7 +49,7 @@ class Reporter:
         now_ns: int,
         unique_ns: int | None = None,
     ) -> EventRecord:
-        """An Event that happens now. note: plain text, because it quotes objects; cut to the API server's limit.
+        """Return an Event that happens now. note: plain text; cut to the API server's limit.
 
         now_ns: Unix nanoseconds.
         unique_ns: part of the name, so it must differ for two Events on one object; None for now_ns.
@@ -91,7 +91,7 @@ _Key: TypeAlias = tuple[str, str, tuple[str, ...]]
 
 
 class RepeatedEvents:
-    """Recent Events, to turn repeated ones into a series. Owned by the event loop."""
+    """Recent Events, stored so that repeated ones become a series. Owned by the event loop."""
 
     def __init__(self) -> None:
         """Stores the newest 20,000 Events, each until its series has ended."""
@@ -108,7 +108,7 @@ class RepeatedEvents:
 
         constant_text: parts of the note that distinguish it from other Events of this object and reason, without
         numbers.
-        now_s: monotonic seconds, because the clock of the Event's own time may be set.
+        now_s: monotonic seconds, because the wall clock that stamps the Event may be adjusted.
         """
         key = (event.object_uid, event.reason, constant_text)
         self._latest_s = now_s

@@ -1,4 +1,4 @@
-"""Leases (coordination.k8s.io/v1) as leader election writes them: one holder, which renews before expiry.
+"""Leases (coordination.k8s.io/v1) as leader election writes them: the holder renews its Lease before it expires.
 
 Pure data, like `objects`. Source: staging/src/k8s.io/client-go/tools/leaderelection/resourcelock/leaselock.go.
 """
@@ -19,8 +19,8 @@ PAGE_URL: Final = "gpushare/page-url"
 class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
     """Specification of a Lease. holder_identity: "" if no replica holds it.
 
-    lease_duration_seconds: validity after a renewal. acquire_time, renew_time: metav1.MicroTime, by the holder's clock:
-    for users; never compared with another clock.
+    lease_duration_seconds: validity after a renewal. acquire_time, renew_time: metav1.MicroTime by the holder's clock,
+    for users only: they are never compared with another clock.
     """
 
     holder_identity: str = ""

@@ -22,7 +22,7 @@ class _Wire(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class OwnerReference(_Wire, frozen=True):
-    """An owner of an object. `controller` marks the owner that would recreate the object."""
+    """An owner of an object. controller: True for the owner that would recreate the object."""
 
     uid: str
     kind: str = ""
@@ -195,7 +195,7 @@ class SchedulingGate(_Wire, frozen=True):
 
 
 class SchedulingGroup(_Wire, frozen=True):
-    """A pod's gang: `schedulingGroup` in 1.36, `workloadRef` in 1.35; none of its fields are read."""
+    """A pod's gang: `schedulingGroup` in 1.36, `workloadRef` in 1.35. Only its presence matters."""
 
     pod_group_name: str = ""
 
@@ -341,7 +341,7 @@ class ContainerImage(_Wire, frozen=True):
 
 
 class NodeStatus(_Wire, frozen=True):
-    """Status of a node. allocatable: available to pods; capacity: total. declared_features: the kubelet's, sorted."""
+    """Status of a node. allocatable: the part of `capacity` for pods. declared_features: the kubelet's, sorted."""
 
     allocatable: Quantities | None = None
     capacity: Quantities | None = None
@@ -387,7 +387,7 @@ class DisruptionBudgetSpec(_Wire, frozen=True):
 
 
 class DisruptionBudgetStatus(_Wire, frozen=True):
-    """Status of a budget. disruptions_allowed: how many more pods. disrupted_pods: already counted pods, by name."""
+    """Budget status. disruptions_allowed: evictions still allowed. disrupted_pods: names of pods already evicted."""
 
     disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str] | None = None

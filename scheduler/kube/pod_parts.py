@@ -1,4 +1,4 @@
-"""Parts of a pod's specification that its author may repeat: their number, and the pod without them. Pure."""
+"""Counts of the parts of a pod's specification that its author may repeat, and the pod without these parts. Pure."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -27,7 +27,7 @@ def _all_containers(spec: PodSpec) -> Iterator[Container]:
 
 
 def containers(pod: PodObject) -> int:
-    """Number of init, regular and ephemeral containers."""
+    """Number of app and init containers."""
     return len(pod.spec.containers) + len(pod.spec.init_containers)
 
 
@@ -56,13 +56,13 @@ def node_terms(pod: PodObject) -> int:
 
 
 def node_requirements(pod: PodObject) -> int:
-    """Number of requirements of the node selector and of all terms."""
+    """Number of requirements in the node selector and in all node affinity terms."""
     written = sum(len(term.match_expressions) + len(term.match_fields) for term in _written_node_terms(pod))
     return written + len(pod.spec.node_selector or ())
 
 
 def node_keys(pod: PodObject) -> int:
-    """Number of distinct labels in the node selector and in all terms."""
+    """Number of distinct label keys in the node selector and in all node affinity terms."""
     terms = _written_node_terms(pod)
     return len({*(pod.spec.node_selector or ()), *(one.key for term in terms for one in term.match_expressions)})
 
@@ -97,12 +97,12 @@ def pod_terms(pod: PodObject) -> int:
 
 
 def pod_requirements(pod: PodObject) -> int:
-    """Number of requirements of all selectors in these terms."""
+    """Number of requirements of all selectors in the pod's affinity and anti-affinity terms."""
     return sum(map(_requirements, _selectors(pod)))
 
 
 def pod_values(pod: PodObject) -> int:
-    """Number of values of all selectors in these terms, and of the namespaces that the terms name."""
+    """Number of values of all selectors in the pod's affinity terms, plus the namespaces that these terms name."""
     requirements: Iterator[Requirement] = chain.from_iterable(one.match_expressions for one in _selectors(pod))
     return sum(len(one.values) for one in requirements) + sum(len(term.namespaces) for term in _written_pod_terms(pod))
 
@@ -113,13 +113,13 @@ def spread_constraints(pod: PodObject) -> int:
 
 
 def spread_requirements(pod: PodObject) -> int:
-    """Number of requirements of all selectors of the constraints, including the label keys that they add."""
+    """Number of requirements of all selectors of the spread constraints, including those that matchLabelKeys adds."""
     keys = sum(len(constraint.match_label_keys) for constraint in pod.spec.topology_spread_constraints)
     return keys + sum(map(_requirements, _spread_selectors(pod)))
 
 
 def spread_values(pod: PodObject) -> int:
-    """Number of values of all selectors of the constraints."""
+    """Number of values of all selectors of the spread constraints."""
     return sum(len(one.values) for selector in _spread_selectors(pod) for one in selector.match_expressions)
 
 
@@ -181,7 +181,7 @@ def without_spread(pod: PodObject) -> PodObject:
 
 
 def with_resources(pod: PodObject, kept: frozenset[str]) -> PodObject:
-    """The pod with only these resources."""
+    """The pod with only the resources named in `kept`."""
 
     def amounts(of: Quantities | None) -> Quantities | None:
         return of and {name: of[name] for name in kept if name in of}

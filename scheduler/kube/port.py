@@ -1,4 +1,4 @@
-"""A cluster as the programs see it: the `Cluster` protocol, its values, and the errors it raises.
+"""A cluster as the programs see it: the `Cluster` protocol, its data types, and the errors it raises.
 
 `rest/` implements `Cluster` with a real API server, `scheduler.testing.cluster` with a cluster in memory. One contract
 suite runs against both.
@@ -127,7 +127,7 @@ class Bookmark:
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
-    """An object that violates the API. name: "namespace/name", or the part of it that could be read."""
+    """An object that cannot be decoded. name: "namespace/name", or the part of it that could be read."""
 
     name: str
     error: str
@@ -181,7 +181,7 @@ class VolumeForClaim:
 
 @dataclass(frozen=True, slots=True)
 class NodeForClaim:
-    """Node for the new volume of a claim. version: the claim's version, which must still be current."""
+    """Node on which a claim's volume is to be created. version: the claim's version, which must still be current."""
 
     namespace: str
     claim: str
@@ -206,9 +206,9 @@ class WantedLease:
 
 @dataclass(frozen=True, slots=True)
 class LastScheduled:
-    """Last activity of any scheduler with a given name. moment: RFC 3339, by the API server's clock; "" if never.
+    """Last activity of any scheduler with a given name. moment: RFC 3339, by the API server's clock; "" for none.
 
-    version: the latest resource version of its pods, "0" for none.
+    version: the latest resource version of its pods, "0" if it has none.
     """
 
     moment: str
@@ -305,7 +305,7 @@ class WatchExpired(ApiError):
 
 
 class Cluster(Protocol):
-    """An API server. The only exceptions for failures of the server or the network are ApiErrors."""
+    """An API server. Every failure of the server or the network is raised as an ApiError."""
 
     def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
         """One watch connection, as batches of events in order. Ends when the server closes it normally.
@@ -368,7 +368,7 @@ class Cluster(Protocol):
     async def set_pod_condition(self, pod: PodKey, condition: objects.PodCondition, *, changed: bool = True) -> None:
         """Merge one condition into the pod's status. Raises ApiConflict if the pod has another UID now.
 
-        changed: the condition is new or its status has changed, so this is the time of its transition.
+        changed: whether the condition is new or its status has changed; then its transition time is set to now.
         """
         ...
 

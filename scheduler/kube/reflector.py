@@ -1,4 +1,4 @@
-"""All changes to one kind of object, across all connection failures.
+"""Follows all changes to one kind of object, across all connection failures.
 
 Three nested generators, each of which ends at one kind of failure only:
 
@@ -7,9 +7,9 @@ Three nested generators, each of which ends at one kind of failure only:
         _connection      one watch; ends when the server closes it or it fails
 
 Consumers see lists and changes, and bookmarks on request. Versions, reconnections and back-off are handled here. An
-object that was deleted between two watches arrives as Deleted, before the ListEnds that reveals its deletion. So does
-the old object if an object was recreated with a new UID. Such a Deleted has only name, namespace and UID: storing last
-states would keep every object in memory twice. A list may start over before it has ended: then ListBegins comes again.
+object that was deleted between two watches arrives as Deleted, before the ListEnds that reveals its deletion. If it was
+recreated with a new UID, the old object arrives as Deleted. Such a Deleted has only name, namespace and UID: storing
+last states would keep every object in memory twice. If a list starts over before it has ended, ListBegins comes again.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ OnAnswer: TypeAlias = Callable[[Kind[T], bool], None]
 
 
 class Backoff:
-    """Wait after consecutive failures: a tenacity strategy, randomly shortened by up to half."""
+    """Wait after consecutive failures: a strategy of the library tenacity, randomly shortened by up to half."""
 
     def __init__(self, rng: random.Random, wait: wait_base | None = None) -> None:
         """wait: by default 0.1 s doubling to 30 s."""
@@ -61,8 +61,8 @@ class Backoff:
 class WatchBackoff:
     """Wait before the next connection, depending on how the last one failed (docs/develop/decisions/0016).
 
-    cheap: for a connection without a list, so that every watch resumes soon after the server is back. dear: for all
-    others.
+    cheap: for a connection that needs no list; short, so that every watch resumes soon after the server is back. dear:
+    for any other connection.
     """
 
     def __init__(self, rng: random.Random, *, reconnect_max_s: float) -> None:
@@ -137,9 +137,9 @@ async def _connection(
 
 
 class _Follower(Generic[T]):
-    """Position in the history of one kind, and the objects that exist at that position.
+    """A position in the history of one kind, and the objects that exist at that position.
 
-    version: to continue from; None before a list is complete.
+    version: resource version to continue from; None before a list is complete.
     """
 
     def __init__(self, kind: Kind[T], *, bookmarks: bool) -> None:
@@ -246,7 +246,7 @@ class _Pace(Generic[T]):
         self._reported: tuple[type[port.ApiError], str] | None = None
 
     def answered(self, *, opened: bool, complete: bool) -> None:
-        """Record an answer of the server. complete: the list is complete, and changes follow."""
+        """Record an answer of the server. complete: whether the list is complete, so that changes follow."""
         self._on_answer(self._kind, opened)
         self._listing = not complete
         if complete and self._reported is not None:

@@ -1,6 +1,6 @@
 """Resource versions as numbers, to compare two of them.
 
-Source: KEP-5504, of Kubernetes 1.35: versions of one resource are comparable, as they always were in practice.
+Source: KEP-5504 (Kubernetes 1.35): versions of one resource are comparable, as they always were in practice.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ _DIGITS: Final = 20
 
 
 def version_number(resource_version: str) -> int:
-    """The resource version as a number, as every known server writes it; 0 for none or for any other text."""
+    """The resource version as a number; 0 if it is empty, or is not the number that every known server writes."""
     return int(resource_version) if is_version(resource_version) else 0
 
 

@@ -2,8 +2,8 @@
 
 The API server accepts an object of 1.5 MiB (etcd's limit on a request) with 256 KiB of annotations, and limits almost
 none of its counts. Each of these limits is several times the size of real workloads, and small enough for decisions
-about 5,000 nodes: no decision may block the event loop for 20 ms. Two pods over a limit are no worse than one: reading
-an object costs the bytes decoded, and nothing beyond the limit.
+about 5,000 nodes: no decision may block the event loop for 20 ms. An object over a limit costs no more than decoding
+its bytes, because nothing beyond the limit is read.
 A waiting pod over a limit stays Pending, and none of its requests are read. A pod with a node keeps counting: no limit
 ever frees resources in use. All its containers count; if there are too many resource names, they count with cpu,
 memory, storage and GPUs only.
@@ -38,14 +38,14 @@ _MOST_RESOURCES: Final = 32
 
 
 class ExcessError(ValueError):
-    """An object is over a limit, and counts as missing. The text is that of `excess`."""
+    """An object is over a limit, and counts as missing. The message is from `excess`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeLimit:
     """A limit on the number of some parts of a pod.
 
-    what: name of the parts, in the plural. without: returns the pod without the parts that `count` counts.
+    what: plural noun for the parts. count: counts them. without: returns the pod without them.
     """
 
     what: str
@@ -95,7 +95,7 @@ def kept_resources(gpu: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A part of a pod over a limit. told: text for users. without: returns the pod without that part."""
+    """Parts of one kind that are over a limit in a pod. told: text for users. without: returns the pod without them."""
 
     told: str
     without: Callable[[PodObject], PodObject]

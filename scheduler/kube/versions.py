@@ -1,4 +1,4 @@
-"""Features that the programs use and that other Kubernetes versions lack, as log lines. Pure.
+"""Log lines about the features that the programs use and that a Kubernetes version lacks. Pure.
 
 Source of every `since`: pkg/features/kube_features.go of kubernetes and of apiserver, 1.29 to 1.37, which list for each
 gate the minor versions in which it is on by default. Manually switched gates are not detected.

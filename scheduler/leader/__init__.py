@@ -1,1 +1,1 @@
-"""Leader election, and how far the new leader's tables have caught up with those of the previous leader."""
+"""Leader election, and waiting until a new leader's tables include all that the previous leader knew."""

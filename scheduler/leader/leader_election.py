@@ -12,9 +12,9 @@ last accepted renewal. So clocks may differ, or be adjusted.
 
 The leader sends nothing after `renew_deadline`. Each of its bind requests ends within the bind time-out, which is
 shorter than `lease_duration` less `renew_deadline`. So when others may take the Lease, none of its Bindings can take
-effect. A longer outage of the API server costs no leader: a renewal over the version that it wrote itself is accepted
-only if no other replica held the Lease in between. A deleted Lease also counts as held for its duration: one deletion
-does not prove that there is no leader.
+effect. After a longer outage of the API server, the leader can resume: a renewal over the version that it wrote itself
+is accepted only if no other replica held the Lease in between. A deleted Lease still counts as held for its duration,
+because a deletion does not prove that there is no leader.
 
 Source: staging/src/k8s.io/client-go/tools/leaderelection/leaderelection.go, where the process ends at renew_deadline.
 """
@@ -47,9 +47,9 @@ class Timing:
 class TakeOver:
     """How this replica took over the Lease.
 
-    pods_version: the last change of a pod that the previous leader had seen once all its bind requests were answered;
-    None if unknown. sends_for_s: how long a previous leader, whose end we have not seen, may continue to send requests;
-    None if there is none. first: there was no Lease, and we have never seen one.
+    pods_version: resource version of the last pod change that the previous leader had seen once all its bind requests
+    were answered; None if unknown. sends_for_s: how long a previous leader may continue to send requests; None if none
+    can be running. first: whether there was no Lease, and we have never seen one.
     """
 
     pods_version: str | None = None
@@ -151,7 +151,7 @@ class LeaderElection:
     def given_up(self, wall: str, pods_version: str) -> WantedLease | None:
         """The write that releases the Lease on an orderly exit; None if this replica does not hold it.
 
-        pods_version: the last change of a pod in our tables, which include all our bindings.
+        pods_version: resource version of the last pod change in our tables, which include all our bindings.
         """
         if self._spec is None or self.taken_over is None or self.holder != self.identity or not self._version:
             return None
@@ -183,7 +183,7 @@ class LeaderElection:
         return self._renewed_s + self.timing.renew_deadline_s
 
     def _take_over(self) -> TakeOver:
-        """How the Lease was taken over. Only a write over the seen version proves that no replica has held it since."""
+        """Return how we took over the Lease. Only a write over the version seen proves that nobody held it since."""
         if self.holder not in {"", self.identity} and self._version:
             return TakeOver()
         if self._version and not self.holder and self._pods_version is not None:

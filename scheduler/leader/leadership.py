@@ -45,7 +45,7 @@ class VersionBarrier:
 
     @property
     def last_change(self) -> str:
-        """Latest change of a pod in the tables, "0" if none: other replicas reach it without a bookmark."""
+        """Version of the latest pod change in the tables, "0" if none. Other replicas reach it without a bookmark."""
         return str(self._last_change)
 
     def handled(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
@@ -133,7 +133,7 @@ class Leadership:
         return self._election.leader_page
 
     def show_page(self, url: str) -> None:
-        """Publish the URL of our web page in the Lease, with each acquisition and renewal."""
+        """Publish this URL of our web page in the Lease, with each acquisition and renewal."""
         self._election.own_page = url
 
     def leads(self) -> bool:

@@ -4,7 +4,7 @@
 def backoff_s(attempts: int, *, initial_s: float, max_s: float) -> float:
     """Seconds to wait after `attempts` failed attempts: doubles each time, up to `max_s`.
 
-    attempts: failed attempts so far, >= 0; the wait is 0 for 0. Source: kube-scheduler, backend/queue/backoff_queue.go,
+    attempts: >= 0; without a failed attempt there is no wait. Source: kube-scheduler, backend/queue/backoff_queue.go,
     calculateBackoffDuration.
     """
     if attempts == 0:

@@ -1,10 +1,10 @@
-"""Classes of waiting pods as columns, so that a change is compared with all of them at once.
+"""Classes of waiting pods as columns, so that one pass compares a cluster event with all of them.
 
-A row cannot help a class if it lacks CPU, memory or card units for it, or if no rule of the class reads changes of that
-kind. One pass over arrays checks both for every class. The remaining classes that request certain cards or rows are
-compared with the cards of each row, in one pass per row. Only classes that still remain get a queueing hint.
+A changed row cannot help a class if it lacks CPU, memory or card units for it, or if no rule of the class reads that
+kind of change. One pass over arrays checks both for every class. The remaining classes that request certain cards or
+rows are compared with the cards of each row, in one pass per row. Only classes that still remain get a queueing hint.
 
-Also an index of waiting pods by the objects that they refer to. Pods with the same references share one record.
+Also an index of waiting pods by the objects that they refer to. Pods with the same references share one `Referrers`.
 Owned by the unschedulable pods. No method awaits, so each one is atomic.
 """
 
@@ -28,7 +28,7 @@ class _Users(Generic[ObjectT]):
         self._using: dict[ObjectT, dict[Referrers[ObjectT], None]] = {}
 
     def remove(self, alike: Referrers[ObjectT], entry: Entry, slot: int) -> Entry | None:
-        """Remove the pod. Returns another pod of its class with the same references; None if there is none."""
+        """Remove the pod. Returns some other pod of its class with the same references; None if there is none."""
         pods = alike.pods[slot]
         del pods[entry]
         if pods:
@@ -39,14 +39,14 @@ class _Users(Generic[ObjectT]):
         return None
 
     def users(self, objects: Iterable[ObjectT]) -> Iterator[Entry]:
-        """Yield one pod of each class for each set of references that includes one of `objects`."""
+        """Yield one pod per class and set of references, for each set that includes any of `objects`."""
         for one in objects:
             for alike in self._using.get(one, ()):
                 for pods in alike.pods.values():
                     yield next(iter(pods))
 
     def by_object(self) -> set[tuple[ObjectT, int, Entry]]:
-        """Return all (object, slot, pod), for comparisons."""
+        """Return all (object, slot, pod), for consistency checks."""
         return {
             (one, slot, entry)
             for one, users in self._using.items()
@@ -123,12 +123,12 @@ class Available(Protocol):
 
 
 class ClassTable:
-    """Columns with one slot per class. No change wakes a free slot.
+    """Columns with one slot per class. In a free slot, wakes_on and due are 0.
 
     minimum: int64[amounts, slots]; cards, exclusive, models, uuids: [slots]; rows: int64[2, slots]: see MinimumRequest.
-    choosy: bool[slots], compared row by row. wakes_on: int64[slots], bits of Change. order: int64[2, slots], sort key
-    of the best pod. due: bool[slots], needs a hint. since: int64[slots], first position in `EventRows` that the hint
-    covers.
+    choosy: bool[slots], whether the class requests certain cards or rows. wakes_on: int64[slots], bits of every Change
+    that can help. order: int64[2, slots], sort key of the best pod. due: bool[slots], whether the class needs a hint.
+    since: int64[slots], first position in `EventRows` that the hint covers.
     """
 
     def __init__(self, *, measured_by: int) -> None:
@@ -148,7 +148,7 @@ class ClassTable:
         self._free = list(range(_FIRST_SLOTS - 1, -1, -1))
 
     def take(self) -> int:
-        """Allocate a slot for a new class, not due."""
+        """Allocate a slot for a new class, which is not due yet."""
         if not self._free:
             self._grow()
         return self._free.pop()
@@ -192,7 +192,7 @@ class ClassTable:
     def rule_out(self, slots: BoolArray, rows: RowArray, left: Available) -> BoolArray:
         """bool[slots]: subset of `slots` for which some of `rows` may have enough available.
 
-        From now on, the other slots also wake on changes of amounts: they may lack an amount for the first time.
+        The others lack an amount, perhaps for the first time. So from now on they also wake on changes of amounts.
         """
         found = np.flatnonzero(slots)
         enough = np.zeros_like(slots)
@@ -207,7 +207,7 @@ class ClassTable:
         return enough
 
     def _served(self, slots: RowArray, rows: RowArray, amounts: Int64Array, left: Available) -> RowArray:
-        """Subset of `slots` for which one of `rows` may suffice, including cards. amounts: int64[amounts, rows]."""
+        """Subset of `slots` for which some of `rows` may have enough, cards included. amounts: int64[amounts, rows]."""
         served = np.zeros(len(slots), dtype=np.bool_)
         for place, row in enumerate(rows.tolist()):
             low, high = row_bits(row)

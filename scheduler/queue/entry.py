@@ -42,7 +42,7 @@ class PodState(Enum):
 
 
 class QueuedPod(msgspec.Struct, frozen=True):
-    """One attempt. attempts: number of this attempt, >= 1.
+    """A popped pod. attempts: number of attempts, including this one, >= 1.
 
     first_queued_s: when the pod first became active.
     """
@@ -57,19 +57,20 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
 
     sequence: arrival number, 0 before the first activation; negative for a pod that came with a nomination.
     sort_key: computed at the last activation.
-    attempts: pops. no_fits: attempts that found no node. errors: consecutive failures since then; in BACKING_OFF, above
-    0 if the back-off is for an error.
-    changes: updates of the pod itself that caused attempts in quick succession; changed_s: when the last one caused or
-    will cause one.
-    gate: PreEnqueue's message, "" unless GATED. signature: None if it has no class.
-    claims, selected: pods of its class that use the same claims, and pods that the same objects select.
-    waits_since_s: when it first became ready, also under a previous process. passed_until_s: not starving until then.
-    reported: the failure of its namespace that its message names, since the last activation; "" for none.
+    attempts: how often it was popped. no_fits: attempts that found no node. errors: consecutive attempts that failed
+    for other reasons since then; in BACKING_OFF, above 0 if the back-off is for an error.
+    changes: updates of the pod itself that caused attempts in quick succession; changed_s: time of the last such
+    attempt, which may be in the future.
+    gate: PreEnqueue's message, "" unless GATED. signature: key of its class; None if it has no class.
+    claims: pods of its class that use the same claims. selected: pods of its class that selectors treat alike.
+    waits_since_s: when it first became ready, possibly before this process started. passed_until_s: it does not count
+    as starving before this time.
+    reported: the failure of its namespace that its message has named since the last activation; "" for none.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is retried in any case.
-    evaluated_s: when an attempt or a re-evaluation last found it unschedulable. evaluated_at: the version at that time,
+    evaluated_s: when an attempt or a re-evaluation last found it unschedulable. evaluated_at: version at that time,
     None if unknown.
-    gone: deleted in flight. changed: updated in flight in a way that may matter. edited: in fields that a policy may
-    read.
+    gone: deleted in flight. changed: updated in flight in a way that may matter. edited: updated in flight in fields
+    that a policy may read.
     """
 
     pod: Pod

@@ -1,4 +1,4 @@
-"""PreEnqueue: whether a pod may be queued."""
+"""PreEnqueue plugins as gates: each decides whether a pod may be queued."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

@@ -1,6 +1,6 @@
 """A heap that supports removal of any item.
 
-Removed items stay in it until they reach the top or outnumber the others.
+Entries of removed items stay in it until they reach the top or outnumber the others.
 """
 
 from collections.abc import Collection, Hashable, Iterator

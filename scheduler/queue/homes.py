@@ -1,4 +1,4 @@
-"""Check that each pod is in the collection of its state, and in no other."""
+"""Consistency check: each pod is in the collection of its state, and in no other."""
 
 from collections.abc import Collection, Mapping, Sequence
 

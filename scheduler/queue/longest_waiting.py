@@ -1,4 +1,4 @@
-"""The unschedulable pods that have waited longest, found without a loop because they are stored as columns.
+"""The unschedulable pods that have waited longest, stored as columns so that they are found without a loop.
 
 A tenant may have ten thousand waiting pods, each a class of its own. So only the first pod of each namespace is
 returned, and the caller serves the namespaces round-robin.
@@ -35,8 +35,8 @@ class LongestWaiting:
     """Pods in groups of one class, priority and namespace; each group has a slot.
 
     order: int64[2, slots], sort key of the first pod of the group. since_s: float64[slots], when that pod began to
-    wait; inf for a free slot. passed_until_s: float64[slots], skipped until then. namespace: int64[slots], hash of the
-    namespace.
+    wait; inf for a free slot. passed_until_s: float64[slots], time until which the group is skipped. namespace:
+    int64[slots], hash of the namespace.
     """
 
     def __init__(self) -> None:
@@ -78,14 +78,14 @@ class LongestWaiting:
         self._free.append(group.slot)
 
     def pass_over(self, entry: Entry, signature: Hashable, until_s: float) -> None:
-        """Skip the pod, and the pods behind it in its group, until then."""
+        """Skip the pod, and the pods behind it in its group, until `until_s`."""
         entry.passed_until_s = until_s
         group = self._groups.get(_key(entry, signature))
         if group is not None:
             self._rank(group)
 
     def first(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[StarvingPod]:
-        """Per priority and namespace, the first pod that has waited since `before_s` or longer, in queue order.
+        """First pod, in queue order, of each priority and namespace that has waited since `before_s` or longer.
 
         without: priorities to skip.
         """

@@ -1,14 +1,14 @@
-"""Waiting pods that may preempt others, by class, until a cluster event that preemption can use.
+"""Waiting pods that may preempt others, by class: each class waits for a cluster event after which preemption may help.
 
     add ──▶ WAITING ──▶ due: a pod is `unanswered`, or events arrived ── take ──▶ the search
 
-Preemption can use the room of lower priorities anyway, so no class becomes due when a pod of lower priority leaves.
+A class does not become due when a pod of lower priority leaves, because preemption could have evicted that pod anyway.
 When a pod of the same or a higher priority leaves, or a node changes, a class becomes due if enough would then be
 available there (`scheduler.state.available_after_preemption`). Each class gets one search for these rows; another one
 follows only after a search that helped. kube-scheduler instead retries the pod after each event, and the attempt ends
 with PostFilter. Owned by the event loop. No method awaits, so each one is atomic.
 
-Also pods whose victims could not be deleted: back-off before the next deletion.
+Also pods whose victims could not be deleted: they back off before the next deletion.
 
     (absent) ──note──▶ BACKING OFF ──take_ready: back-off ended──▶ MAY TRY ──note──▶ BACKING OFF, twice as long
                             └──────── forget: deleted, bound or gone ◀──┘
@@ -120,7 +120,10 @@ class Preemptors:
         return bool(self._classes) and (bool(self._noted) or bool(self._table.due.any()))
 
     def add(self, key: Hashable, pod: Pod, *, wakes_on: int, minimum: MinimumRequest, unanswered: bool) -> None:
-        """Add an unschedulable pod. key: equal for pods that every rule treats alike. Others: see `SchedulingQueue`."""
+        """Add an unschedulable pod. key: equal for pods that every rule treats alike.
+
+        wakes_on, minimum: see `SchedulingQueue.unschedulable`. unanswered: see DueSearch.
+        """
         uid = pod.key.uid
         key = (key, pod.priority, pod.key.namespace)
         found = self._class_of.get(uid)
@@ -161,7 +164,7 @@ class Preemptors:
             self._noted.add(events)
 
     def settle(self, left_for: LeftFor) -> None:
-        """Make classes due according to the noted events. left_for: available amounts for a pod of each priority."""
+        """Make classes due according to the noted events. left_for: see LeftFor."""
         if self._room_spent:
             self._screen_again(left_for)
         noted, self._noted = self._noted, ClusterEvents()
@@ -205,7 +208,7 @@ class Preemptors:
         return due
 
     def again(self, due: DueSearch) -> None:
-        """Make the class due again: a search that helped this pod, or had no result, may help others of the class."""
+        """Make the class due again, because a search that helped this pod, or had no result, may help its others."""
         self.mark_due(due.key, due.rows)
         self._room_spent = True
 
@@ -223,7 +226,7 @@ class Preemptors:
             self._mark(found)
 
     def learn(self, key: Hashable, wakes_on: int) -> None:
-        """Add bits of Change that can also help the class. key: see DueSearch."""
+        """Add bits of Change to those that can help the class. key: see DueSearch."""
         found = self._classes.get(key)
         if found is not None:
             self._table.wakes_on[found.slot] |= wakes_on
@@ -258,7 +261,7 @@ class Preemptors:
             self._mark(self._at[slot])
 
     def _screen(self, slots: BoolArray, rows: RowArray, left_for: LeftFor) -> None:
-        """Make those of `slots` due for which some of `rows` would have enough available."""
+        """Make each of `slots` due for which some of `rows` would have enough available after preemption."""
         for priority in sorted(set(self._table.order[0, slots].tolist())):
             of_priority = slots & (self._table.order[0] == priority)
             one = self._at[int(of_priority.argmax())]
@@ -266,7 +269,7 @@ class Preemptors:
                 self._mark_slots_due(self._table.rule_out(of_priority, rows, left), frozenset(rows.tolist()))
 
     def _screen_again(self, left_for: LeftFor) -> None:
-        """Drop due classes for which the rows no longer have enough available."""
+        """Unmark due classes whose rows would no longer have enough available."""
         self._room_spent = False
         found: dict[frozenset[int], list[int]] = {}
         for slot in np.flatnonzero(self._table.due).tolist():
@@ -306,7 +309,7 @@ class FailedDeletions:
         self._backing_off: Heap[float, str] = Heap()
 
     def __contains__(self, uid: str) -> bool:
-        """Whether the last deletion for the pod failed, during the back-off and after it."""
+        """Whether the last deletion for the pod failed, even if the back-off has ended."""
         return uid in self._failures
 
     def is_backing_off(self, uid: str) -> bool:

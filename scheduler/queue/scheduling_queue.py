@@ -2,7 +2,7 @@
 
     absent ──▶ GATED ──PreEnqueue agrees──▶ ACTIVE ──pop──▶ IN_FLIGHT ──done──▶ absent
        │                                     ▲ ▲               │  │
-       └────────────add_or_update────────────┘ │               │  ├─ failed, in vain ─▶ BACKING_OFF ──┐
+       └────────────add_or_update────────────┘ │               │  ├─ failed (below) ──▶ BACKING_OFF ──┐
                                                │               └──┴─ unschedulable ──▶ UNSCHEDULABLE ─┤
                                                └────(back-off ended; woken, updated, left over)───────┘
 
@@ -12,8 +12,8 @@
     GATED:         PreEnqueue rejected it; called again when the pod changes.
     ACTIVE:        ready, by priority, then in order of arrival (for a gated pod: when its gate opened).
     THROTTLED:     ready, but the bindings of its namespace are slow or fail: pods of other namespaces go first.
-    BACKING_OFF:   failed, was woken in vain, or changed too often; the back-off is always served in full. Three
-                   counters: consecutive errors, attempts without fit, changes of its own that were tried.
+    BACKING_OFF:   failed, was woken but not placed, or changed too often; always serves the back-off in full. The
+                   back-off grows with consecutive errors, attempts without a fit, or updates that caused attempts.
     UNSCHEDULABLE: found no fit; waits for a hint that it fits, for an update, or for the leftover time (5 min).
     IN_FLIGHT:     popped: being decided, and then, if placed, being bound.
 
@@ -59,7 +59,7 @@ class SchedulingQueue:
         pre_enqueue: Mapping[str, Sequence[Gate]] = NO_GATES,
         queue_sort: Callable[[Pod], int] = by_priority,
     ) -> None:
-        """Back-offs: see `backoff_s`, > 0. pre_enqueue: by scheduler name, called in order.
+        """initial_backoff_s, max_backoff_s: see `backoff_s`, > 0. pre_enqueue: gates by scheduler name, in order.
 
         queue_sort: sort key, called once at activation; the lowest goes first, equal keys in order of arrival.
         """
@@ -137,7 +137,7 @@ class SchedulingQueue:
         return None if first is None else first[1].pod
 
     def throttle(self, throttled: Callable[[str], bool], now_s: float) -> bool:
-        """Throttle the next pod if its namespace is `throttled`, so that others pass it. Returns whether it is."""
+        """Throttle the next pod if its namespace is `throttled`, so that others pass it. Returns whether it was."""
         self.flush(now_s)
         first = self._active.first()
         if first is None or not throttled(first[1].pod.key.namespace):
@@ -159,7 +159,7 @@ class SchedulingQueue:
         return True
 
     def done(self, uid: str) -> None:
-        """Remove the pod in flight, which is bound or gone."""
+        """Remove the pod in flight, which is bound or deleted."""
         self._in_flight(uid)
         del self._entries[uid]
 
@@ -285,12 +285,12 @@ class SchedulingQueue:
             self.try_again(uid, now_s)
 
     def pass_over(self, uid: str, until_s: float) -> None:
-        """Do not count the pod, or pods behind it in its group, as starving until then."""
+        """Do not count the pod, or pods behind it in its group, as starving until `until_s`."""
         if (entry := self._entries.get(uid)) is not None:
             self.longest.pass_over(entry, entry.signature, until_s)
 
     def lengths(self) -> dict[str, int]:
-        """Number of pods for each value of label `queue` of kube-scheduler's scheduler_pending_pods."""
+        """Number of pods for each value of the label `queue` in kube-scheduler's metric scheduler_pending_pods."""
         return {
             "active": len(self._active) + len(self._throttled) - self._throttled.reported,
             "backoff": len(self._failed) + len(self._no_fit.backing_off) + self._throttled.reported,

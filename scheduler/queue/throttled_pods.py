@@ -1,7 +1,7 @@
-"""Pods that failed and serve a back-off, and ready pods whose namespace is throttled, in queue order per namespace.
+"""Two collections: pods that failed and back off, and ready pods of throttled namespaces, in queue order per namespace.
 
-Pods whose message names the pause are stored separately, by kind of pause. The other pods get that message from an
-attempt whose request is not sent.
+A throttled pod whose message already names its namespace's failure is stored separately, by kind of failure. The others
+get that message from an attempt that sends no request.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -78,10 +78,7 @@ class FailedPods(Collection[Entry]):
 
 
 class ThrottledPods(Collection[Entry]):
-    """Throttled pods.
-
-    Adding and removing one cost the same as in the queue; `take` calls `serves` once per namespace.
-    """
+    """Throttled pods. Adding or removing one costs as much as in the queue."""
 
     def __init__(self) -> None:
         self._by_namespace: dict[tuple[str, str], Heap[SortKey, Entry]] = {}
@@ -101,7 +98,7 @@ class ThrottledPods(Collection[Entry]):
 
     @property
     def reported(self) -> int:
-        """Number of pods whose message names the pause."""
+        """Number of pods whose message names the failure of their namespace."""
         return sum(len(pods) for (_, reported), pods in self._by_namespace.items() if reported)
 
     def add(self, entry: Entry) -> None:
@@ -118,7 +115,8 @@ class ThrottledPods(Collection[Entry]):
     def take(self, serves: Callable[[str], object], *, unreported: bool = False) -> Entry | None:
         """Remove and return the best pod of the namespaces for which `serves` is true; None if there is none.
 
-        unreported: only pods whose message does not yet name the value that `serves` returns.
+        serves: called at most once per namespace and failure. unreported: only pods whose message does not yet name the
+        value that it returns.
         """
         best: tuple[SortKey, Entry] | None = None
         for (name, reported), pods in self._by_namespace.items():

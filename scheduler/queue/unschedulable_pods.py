@@ -7,16 +7,16 @@ The last attempt and every event since then showed no fit for the class. So each
 order of their best pods; classes that it cannot help get no hint. If a class fits, its best pod is woken and decided
 before the next hint: decisions book room in the tables, so exactly as many pods are woken as fit.
 
-One pod represents its class only while all pods of the class have the same signature. After a change of an object that
-pods refer to individually (a claim, the labels of their namespace, a Service in it), the signatures of these pods are
+One pod represents its class only while all pods of the class have the same signature. If an object changes that only
+some of them refer to (a claim, the labels of their namespace, a Service in it), the signatures of these pods are
 verified first: a pod with a new signature moves to another class (docs/develop/decisions/0031).
 
 Events are handled in rounds: events during a round wait until every class that sorts before the next pod to decide has
 had its hints. So a steady stream of events starves no class.
 
-A pod that was woken in vain (a Permit plugin rejected it) serves a back-off, whatever happens. Difference to
-kube-scheduler: its queueing hints evaluate pod by pod, and an event wakes every pod that it may concern. Owned by the
-scheduling queue. No method awaits, so each one is atomic.
+A pod that was woken but not placed (a Permit plugin rejected it) always serves a back-off. In kube-scheduler, by
+contrast, queueing hints evaluate pod by pod, and an event wakes every pod that it may concern. Owned by the scheduling
+queue. No method awaits, so each one is atomic.
 """
 
 from collections.abc import Hashable, Iterator
@@ -79,7 +79,7 @@ class UnschedulablePods:
     def add(self, entry: Entry, signature: Hashable, now_s: float, wakes_on: int, minimum: MinimumRequest) -> None:
         """Add a pod for which an attempt found no fit.
 
-        signature: None if no change of the cluster helps. wakes_on, minimum: its class's.
+        signature: None if no change of the cluster helps. wakes_on, minimum: see `SchedulingQueue.unschedulable`.
         """
         entry.signature = signature
         wait_s = backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
@@ -326,7 +326,7 @@ class UnschedulablePods:
         self._any_due = True
 
     def _rule_out_again(self, left: Available) -> None:
-        """Drop due classes for which the changed rows no longer have enough available."""
+        """Unmark due classes for which the changed rows no longer have enough available."""
         self._room_spent = False
         table = self._table
         some = table.due & (table.since != EVERYWHERE)
@@ -361,7 +361,7 @@ class UnschedulablePods:
         self._of_namespaces.discard(entry)
 
     def _release(self, entry: Entry, slot: int) -> None:
-        """Release the references. If the pod was due to be verified, another pod with the same references now is."""
+        """Release the references. If the pod was to be verified, another one with the same references replaces it."""
         if entry.claims is not None:
             following = self._claim_users.remove(entry.claims, entry, slot)
             entry.claims = None

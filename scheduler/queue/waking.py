@@ -18,8 +18,8 @@ _LONGEST_LOG: Final = 4096
 class QueueingHint:
     """A hint to evaluate: does the pod of `entry` fit on any of `rows` now? rows: None for all.
 
-    signature: as passed to `unschedulable`; stale if the pod has another one now: see `reclassify`. of_signature:
-    verify only whether the pod still has this signature.
+    signature: as passed to `unschedulable`; if the pod has another one now, see `reclassify`. of_signature: whether
+    only to verify that the pod still has this signature.
     """
 
     signature: Hashable
@@ -42,8 +42,8 @@ class QueueingHint:
 class PodClass:
     """Unschedulable pods that every rule treats alike, at least one.
 
-    slot: in `ClassTable`. best: the first pod in queue order. several: all pods, once there have been two; most of ten
-    thousand classes have only one.
+    slot: in `ClassTable`. best: the first pod in queue order. several: all pods, used only once there have been two,
+    because most classes have only one.
     """
 
     key: Hashable

@@ -1,4 +1,4 @@
-"""Available amounts of rows, laid out for comparison with the requests of many classes of pods at once.
+"""The resources available on each row (node), laid out for comparison with many classes of pods at once.
 
 A few amounts that nearly every pod requests rule out most rows. On the other rows, cards are examined one by one.
 """
@@ -19,9 +19,9 @@ from scheduler.state.tables import Tables
 
 
 class Amount(IntEnum):
-    """Row of each amount in an array of amounts: the native resources in the order of their columns, then the cards.
+    """Index of each amount in an array of amounts: first the native resources in the order of their columns.
 
-    CARD_UNITS: available gpu-mem units of one card. NODE_UNITS: of the whole node.
+    CARD_UNITS: gpu-mem units of one card. NODE_UNITS: gpu-mem units of the whole node.
     """
 
     CPU_MILLIS = 0
@@ -55,12 +55,12 @@ ANY_BIT: Final = -1
 
 
 def model_bit(code: int) -> int:
-    """Bit of a card's model, by `CardColumns.model_code`; all higher codes share the last bit."""
+    """Bit that stands for the model with this code (`CardColumns.model_code`); all high codes share the last bit."""
     return 1 << min(code, BITS - 1)
 
 
 def uuid_bit(uuid: str) -> int:
-    """Bit of a card; several cards share each bit."""
+    """Bit that stands for the card with this UUID; several cards share each bit."""
     return 1 << blake2b(uuid.encode(), digest_size=1).digest()[0] % BITS
 
 
@@ -77,7 +77,7 @@ class AvailableOnRows:
         self._tables = tables
 
     def amounts(self, rows: RowArray) -> Int64Array:
-        """Like `available_on`, except that rows with booked nominated pods get the maximum that any pod may see."""
+        """Like `available_on`, but an upper bound on rows with booked nominated pods: some pods may ignore those."""
         amounts = available_on(self._tables, rows)
         for place, row in enumerate(rows.tolist() if self._tables.any_nominated else ()):
             for record in self._tables.nominated_on(row):
@@ -108,7 +108,7 @@ class AvailableOnRows:
 
 
 def _released(record: PodRecord) -> Int64Array:
-    """int64[amounts]: upper bound of the amounts that a nominated pod occupies. No node's total includes the pod."""
+    """int64[amounts]: upper bound of what a nominated pod occupies. NODE_UNITS is 0: node totals exclude the pod."""
     template = record.pod.template
     native = [template.requests.get(name, 0) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)]
     on_one_card = MOST_UNITS if record.exclusive else template.gpu_units

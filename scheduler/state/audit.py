@@ -41,15 +41,15 @@ class OvercommittedCard:
 
     @property
     def without_pods(self) -> str:
-        """The text for readers who are not allowed to see the pods."""
+        """Description of the card without its pods, for readers who are not allowed to see them."""
         return f"card {self.uuid} has {self.units} units, and {self.booked} are booked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAudit:
-    """Result for one node. uid: the Node object's. difference: the wrong values of the columns, "" for none.
+    """Result for one node. uid: UID of the Node object. difference: the wrong values of the columns, "" for none.
 
-    shared: UUIDs of its cards that another node announces too -> one such node.
+    shared: maps each UUID of its cards that another node also announces to one such node.
     """
 
     node: str
@@ -89,7 +89,7 @@ def audit_node(tables: Tables, name: str) -> NodeAudit | None:
 
 
 def _overcommitted(units: Mapping[str, int], records: list[PodRecord]) -> tuple[OvercommittedCard, ...]:
-    """Over-committed cards. Pods with unknown cards do not count: they are booked on each, but hold at most one.
+    """Over-committed cards. Pods with unknown cards do not count: they are booked on more cards than they hold.
 
     Nominated pods do not count either: their victims may still hold the memory.
     """

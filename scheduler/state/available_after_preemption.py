@@ -1,4 +1,4 @@
-"""Available amounts of rows without any pod below a priority: an upper bound of what preemption can provide.
+"""The resources available on each row if all pods below a priority were evicted: an upper bound for preemption.
 
 Pods are counted per row, and recounted when the row changes. So the scheduler does not search a node pod by pod for
 every waiting pod if preemption cannot help there.
@@ -30,8 +30,8 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 class AvailableAfterPreemption:
     """Available amounts for pods of one priority. Read it only while the tables show the view of such a pod.
 
-    available: int64[amounts, nodes]; CARD_UNITS: on the best card. free: int64[cards, nodes], units of each card that
-    can be allocated, -1 for other cards. empty: bool[cards, nodes], True if no pod would hold the card.
+    available: int64[amounts, nodes]; CARD_UNITS: on the best card. free: int64[cards, nodes], free units of the cards
+    that can be allocated, -1 for the others. empty: bool[cards, nodes], True if no pod would hold the card.
     """
 
     def __init__(self, tables: Tables, priority: int) -> None:
@@ -51,7 +51,7 @@ class AvailableAfterPreemption:
         return self.available.nbytes + self.free.nbytes + self.empty.nbytes + self._wide.nbytes
 
     def follow(self, most_pods: int) -> bool:
-        """Count changed rows, up to about `most_pods` pods. Return whether the count is complete."""
+        """Recount changed rows until about `most_pods` pods are counted. Return whether no changed row is left."""
         self._note_changes()
         looked_at = 0
         while self._uncounted:
@@ -63,7 +63,7 @@ class AvailableAfterPreemption:
         return True
 
     def amounts(self, rows: RowArray) -> Int64Array:
-        """int64[amounts, rows]: available amounts, after counting the rows.
+        """Return int64[amounts, rows], the available amounts. Recounts those of `rows` that have changed.
 
         NOTHING for rows without pods of lower priority.
         """
@@ -75,7 +75,7 @@ class AvailableAfterPreemption:
         return np.where(somebody, self.available[:, rows], NOTHING)
 
     def cards(self, row: int) -> AvailableOnCards:
-        """Cards of one counted row."""
+        """Cards of one row, which must be up to date: `amounts` has counted it."""
         slots = self._tables.cards.slots[row]
         if len(slots) > _MOST_CARDS:
             many = np.full(len(slots), self.available[Amount.CARD_UNITS, row])

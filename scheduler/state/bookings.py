@@ -1,8 +1,8 @@
 """Bookings: the columns that pods change, and the row of each pod. The inner part of the tables.
 
-a pod on a node, assumed or bound    in both: on record, and booked
+a pod on a node, assumed or bound    on record and booked
 a nominated pod (`nominations`)      booked while it is shown; not on record
-a lifted pod                         on record, but not booked: during a query, see `lift`, `leave_out`
+a lifted pod                         on record, but not booked for the time of a query: `lift`, `leave_out`
 """
 
 from collections.abc import Collection, Hashable, Iterator
@@ -47,9 +47,9 @@ class Terminating:
 
 
 class Known(Rowed):
-    """The reading side of the tables, and data outside the columns. cluster_events: see `take_cluster_events`.
+    """Read access to the tables, and data that is not in columns. cluster_events: see `take_cluster_events`.
 
-    references: changes whenever an object that pods refer to changes: a claim, storage, a namespace or a selector.
+    references: a number that changes with every object that pods refer to: a claim, storage, a namespace, a selector.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Known(Rowed):
         return record is not None and record.assumed
 
     def is_gone(self, uid: str) -> bool:
-        """Whether a pod that had a node, or was placed, no longer exists."""
+        """Whether the pod once had a node, or was placed on one, and no longer exists."""
         return uid not in self._pods
 
     def record(self, uid: str) -> PodRecord | None:
@@ -191,7 +191,7 @@ class Bookings(Known):
             self._changed(row, kinds)
 
     def open_again(self, record: PodRecord) -> None:
-        """Drop a hidden nomination. By now the pod may be on record, on this node or another one."""
+        """End a hidden nomination. The pod may meanwhile be on record, on this node or another one."""
         row, own = self.row_of.get(record.node), self._pods.get(record.pod.key.uid)
         if row is None:
             return
@@ -248,7 +248,7 @@ class Bookings(Known):
     # Helpers of the methods above
 
     def _book(self, record: PodRecord, row: int) -> int:
-        """Book into the columns. Return bits of the changes."""
+        """Book the pod in the columns of its row. Return the bits of the changes."""
         self._book_resources(record, row, 1)
         record.held = self._hold(record, row)
         return self._facts.book(record, row, 1) | booking_kinds(record)
@@ -273,7 +273,7 @@ class Bookings(Known):
         return self.cards.hold(row, record.written, exclusive=record.exclusive, nominated=record.nominated)
 
     def _note_turned(self) -> None:
-        """Record the cards of other nodes that became usable or unusable because a UUID is shared."""
+        """Record that cards of other nodes became usable or unusable because they share a UUID with this node's."""
         while self.cards.turned:
             self._opened(self.cards.turned.pop(), _INVENTORY)
 

@@ -25,10 +25,10 @@ class Change(IntFlag):
     itself. INVENTORY: its cards, and which of them can be allocated. FEATURES: features that its kubelet declares.
     IMAGES: images on the node.
     PODS: a pod on the row was added, removed or changed. PORTS, CARDS: the pod has host ports, or GPU memory.
-    COMPANY: other pods may have affinity to the pod. DOMAINS: rows other than the changed one may be open or
-    closed now.
-    ATTACHMENTS: the node's limits of attached volumes changed, or its attachments other than those of its pods; or a
-    pod came whose volume is attached there and may be shared. A new pod can make room only by COMPANY and ATTACHMENTS.
+    COMPANY: other pods may have affinity to the pod. DOMAINS: a topology domain opened or closed, so rows other than
+    the changed one may accept or reject pods now.
+    ATTACHMENTS: the node's limits for attached volumes changed, or attachments that do not belong to its pods; or a pod
+    was added whose attached volume others may share. An added pod can help other pods only by COMPANY and ATTACHMENTS.
     VOLUMES: a volume, or capacity for one, became available, on any row.
     REJECTIONS: its kubelet has rejected a pod, or a rejection has expired.
     WORKLOAD: the row's packing is measured against more recent requests.
@@ -66,9 +66,10 @@ ANYTHING: Final = int(Change.ANY) | ANY_DOMAIN
 
 
 def domain_bit(number: int) -> int:
-    """Bit of a thing that opens and closes domains, such as a term of running pods; several things share a bit.
+    """Bit for one cause that opens and closes topology domains, such as an affinity term of running pods.
 
-    A change names the opened domains; a class names those that exclude it. Change.DOMAINS alone names neither.
+    number: of the cause; several causes share a bit. A change carries the bits of the causes that opened domains. A
+    class of pods carries the bits of the causes that exclude it. Change.DOMAINS alone names no cause.
     """
     return 1 << (_FIRST_DOMAIN_BIT + number % _DOMAIN_BITS)
 
@@ -132,8 +133,8 @@ class ClusterEvents:
 
     rows: row -> bits of Change. everywhere: bits for every row. claims: concern all pods that use one of them.
     namespaces: their pods' signatures may have changed.
-    up_to: row -> the highest priority of a pod for which evicting all pods of lower priority now frees more. When a pod
-    leaves, this is its own priority: a pod of higher priority could have evicted it before.
+    up_to: row -> the highest priority for which preemption can free more than before. When a pod leaves, this is the
+    priority of that pod, because pods of higher priority could have evicted it anyway.
     """
 
     def __init__(self) -> None:

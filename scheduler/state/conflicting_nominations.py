@@ -1,7 +1,7 @@
-"""Nominated pods to be ignored while a pod of higher priority is decided, if there are many nominations.
+"""Selects the nominated pods to ignore while a pod of higher priority is decided, if there are many of them.
 
-Ignoring all of them would be correct, but costs a booking for each. Most make no difference: the pod lacks
-something on their rows even without them, usually because their victims are still there, or has enough even with them.
+Ignoring all of them would be correct, but each costs a change of its booking. Most make no difference. On its row the
+pod either lacks something even without them, usually because their victims are still there, or has enough with them.
 """
 
 from collections.abc import Iterable, Sequence

@@ -39,7 +39,7 @@ class DefaultSelectors:
         return changed
 
     def of(self, namespace: str, labels: Mapping[str, str], controller_uid: str) -> Expressions:
-        """Selector of the pods with which default spreading spreads a pod like this; () for none.
+        """Selector of the pods that default spreading counts for a pod like this; () for none.
 
         controller_uid: "" if it has no controller.
         """
@@ -52,7 +52,7 @@ class DefaultSelectors:
 
 
 class _Services:
-    """Services of one namespace. slot_of: by uid."""
+    """Services of one namespace. slot_of: UID of a Service -> its slot."""
 
     def __init__(self) -> None:
         self.slot_of: dict[str, int] = {}

@@ -36,10 +36,10 @@ class _Budget(msgspec.Struct, frozen=True):
 
 
 class _LeftOut:
-    """Budgets of one namespace that wait for capacity, in order of arrival.
+    """Budgets that are not read yet because others of their namespace have reached a limit, in order of arrival.
 
-    Stored as bytes: a namespace may have thousands, and none is used before it is read. Grouped by the length of the
-    selector: the shortest is read first; if it does not fit, none does.
+    Stored as bytes, because a namespace may have thousands of them. Grouped by the length of the selector: the shortest
+    is read first, and if it does not fit, no other one does.
     """
 
     def __init__(self) -> None:
@@ -78,9 +78,9 @@ class _Budgets(msgspec.Struct):
     left_out: _LeftOut = msgspec.field(default_factory=_LeftOut)
 
     def room(self, besides: str = "") -> int:
-        """Maximum number of requirements of the next budget; -1 if no more budgets are read.
+        """Maximum number of requirements that one more budget may have; -1 if no more budgets can be read.
 
-        besides: name of a budget that does not count.
+        besides: name of a budget to leave out of the count, because it will be replaced.
         """
         others = [len(one.selector) for one in self.by_name.values() if one.name != besides]
         return MOST_REQUIREMENTS - sum(others) if len(others) < MOST_BUDGETS else -1
@@ -165,10 +165,10 @@ class DisruptionBudgets:
     def split(
         self, records: Iterable[PodRecord], *, with_refused: bool = True
     ) -> tuple[list[PodRecord], list[PodRecord]]:
-        """Return (pods that cannot all be evicted, the others), each in order. records: the first pods are spared last.
+        """Return (pods whose eviction would violate a budget, the others), both in the order of `records`.
 
-        with_refused: also put pods whose eviction the API server denied into the first list: another attempt would
-        probably fail too.
+        The first pods of `records` use up what the budgets allow. with_refused: pods whose eviction the API server has
+        rejected also go into the first list, because another attempt would probably fail too.
         """
         left: dict[tuple[str, str], int] = {}
         violating: list[PodRecord] = []
@@ -185,8 +185,8 @@ class DisruptionBudgets:
     def let_go(self, records: Iterable[PodRecord]) -> bool:
         """Whether the API server would evict all of the pods, one at a time.
 
-        It evicts no pod that several budgets match, whatever they allow. For evictions, an empty selector selects all
-        pods. Source: kube-apiserver 1.36, registry/core/pod/storage/eviction.go, Create and getPodDisruptionBudgets.
+        The API server never evicts a pod that several budgets match. For evictions, an empty selector selects all pods.
+        Source: kube-apiserver 1.36, registry/core/pod/storage/eviction.go, Create and getPodDisruptionBudgets.
         """
         left: dict[tuple[str, str], int] = {}
         for record in records:
@@ -216,7 +216,7 @@ class DisruptionBudgets:
                     self.version += 1
 
     def _of(self, pod: Pod) -> Iterable[_Budget]:
-        """Budgets that count for a preemption.
+        """Budgets that protect the pod from preemption.
 
         In 1.36, an empty selector matches nothing, and no selector matches a pod without labels.
         """
@@ -242,7 +242,7 @@ class DisruptionBudgets:
 
 
 def _too_long(selector: Expressions) -> str:
-    """Why a budget is never read, or ""."""
+    """Reason why a budget with this selector is never read; "" if it can be."""
     values = sum(len(expression.values) for expression in selector)
     if len(selector) > MOST_REQUIREMENTS:
         return f"its selector has {len(selector)} requirements (at most {MOST_REQUIREMENTS} are read)"
@@ -250,7 +250,7 @@ def _too_long(selector: Expressions) -> str:
 
 
 def _without_room(own: _Budgets, name: str, selector: Expressions) -> str:
-    """Why a budget does not fit now, or ""."""
+    """Reason why a budget cannot be read now, besides those already read; "" if it can be."""
     room = own.room(name)
     if room < 0:
         return f"its namespace has more than {MOST_BUDGETS} PodDisruptionBudgets (at most {MOST_BUDGETS} are read)"

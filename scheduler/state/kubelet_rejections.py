@@ -1,8 +1,8 @@
 """Nodes whose kubelet has rejected a pod at admission; similar pods avoid them for a while.
 
 A controller replaces the pod at once, and a deterministic scheduler would send each replacement to the same node. So a
-node is left out for 10 s, and twice as long after each further rejection, up to 5 minutes, until a new such pod runs
-there. Pods learn about other nodes one at a time.
+node is left out for 10 s, and twice as long after each further rejection, up to 5 minutes, until a new pod of this kind
+runs there. Other nodes that would reject these pods are discovered one at a time, each by a rejection.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ Likeness: TypeAlias = tuple[str, str, str, Template]
 
 
 class _Seen(NamedTuple):
-    """The last rejection by a node. lasts_s: how long the node was then left out; until_s: until when."""
+    """The last rejection by a node. lasts_s: how long the node is left out after it. until_s: when that ends."""
 
     lasts_s: float
     until_s: float
@@ -57,7 +57,7 @@ class RejectionLog:
         self.counted: Counter[str] = Counter()
 
     def reasons(self, pod: Pod) -> Mapping[str, str]:
-        """Nodes that are left out for the pod, with the kubelet's reason."""
+        """Map each node that is left out for the pod to its kubelet's reason."""
         return self._reasons.get(likeness(pod), _NONE) if self._reasons else _NONE
 
     def note(self, pod: Pod, reason: str, now_s: float) -> float:

@@ -84,8 +84,8 @@ class Nomination(msgspec.Struct, eq=False, kw_only=True):
 class Nominations:
     """Nominations by UID of the pod. version: changes when a nomination is added or removed.
 
-    views: number of noted changes that only switch views; read-only. reserved: the one reservation at each priority;
-    read-only.
+    views: number of entries in the change log that come only from switching views; read-only. reserved: the one
+    reservation at each priority; read-only.
     """
 
     def __init__(
@@ -136,8 +136,8 @@ class Nominations:
         """The nomination to drop for the pod if the limit is reached; None if there is none.
 
         First choice: a nomination to a node that does not exist. Otherwise, the latest
-        nomination of the lowest priority in the namespace that has most of them, but only for a pod of higher priority,
-        or of the same priority if its namespace would still have fewer.
+        nomination of the lowest priority in the namespace that has the most of them, but only for a pod of higher
+        priority, or of the same priority if its namespace would still have fewer.
         """
         if (nowhere := self._first_nowhere()) is not None:
             return nowhere
@@ -166,7 +166,7 @@ class Nominations:
         return bool(self._waits_for.get(uid))
 
     def shown(self, pod: Pod) -> None:
-        """Note the nomination that a pod's status shows. Our own decisions win, because the status lags behind them."""
+        """Record the nomination in a pod's status. Our own decisions win, because the status lags behind them."""
         kept, said = self.of(pod.key.uid), pod.nominated_node
         if kept is not None and (kept.decided or kept.node == said):
             return
@@ -254,7 +254,7 @@ class Nominations:
         return [kept.pod for kept in waiting if self._is_free(kept)]
 
     def in_turn(self, node: str) -> tuple[list[Pod], list[Pod]]:
-        """Some pods nominated to the node, round-robin: (pods without remaining victims, the others).
+        """Return (pods without remaining victims, the others) among pods nominated to the node: a few, round-robin.
 
         The others may fit before their victims leave. Reservations are left out, because many pods may leave there.
         """

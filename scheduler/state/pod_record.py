@@ -17,13 +17,13 @@ _CARDS: Final = int(Change.CARDS)
 
 
 class PodRecord(msgspec.Struct, eq=False, kw_only=True):
-    """One pod on one node. held: None until the node exists. read: value for each fact, in the order of the facts.
+    """One pod on one node. held: None until the node exists. read: the value of each fact, in the order of the facts.
 
     pod: as last seen. written, exclusive: as first read; these values are booked.
     rivals: (our choice, the shown allocation) while it is unknown which one is valid. confirmed: the API server has
     confirmed our choice. sent: the annotations of our Binding while the pod is assumed.
     nominated: the pod has no node yet, see `scheduler.state.nominations`. lifted: temporarily not booked, see
-    `Bookings.lift`. going: a victim of a nominated pod. undeletable: the API server has rejected its deletion.
+    `Bookings.lift`. going: it is a victim of a nominated pod. undeletable: the API server has rejected its deletion.
     """
 
     pod: Pod

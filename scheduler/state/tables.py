@@ -1,4 +1,4 @@
-"""The cluster as columns, and the known node and cards of each pod.
+"""The cluster state as columns, and the node and cards of each pod.
 
     absent --assume--> ASSUMED --add--> BOUND --remove--> absent
        ^                  |               ^
@@ -131,7 +131,7 @@ class Tables(Bookings):
         self._note_turned()
 
     def mark_unhealthy(self, node: str, indexes: frozenset[int]) -> None:
-        """Set the cards, by index, that the legacy ConfigMap takes out of use; empty to use all of them again."""
+        """Set the indexes of the cards that the legacy ConfigMap takes out of use; none to use all cards again."""
         if indexes:
             self._marked_unhealthy[node] = indexes
         else:
@@ -200,7 +200,7 @@ class Tables(Bookings):
             self.change_volumes(lambda volumes: volumes.assume(pod.key.uid, plan))
 
     def confirm(self, uid: str) -> None:
-        """Record that the API server has confirmed the pod where we assumed it.
+        """Record that the API server has confirmed our placement of the pod.
 
         No effect if the pod is not on record.
         """
@@ -288,7 +288,7 @@ class Tables(Bookings):
         return ""
 
     def _decide(self, record: PodRecord, written: WrittenAllocation) -> None:
-        """Settle the record on this allocation."""
+        """Accept `written` as the pod's allocation: from now on, it is neither assumed nor in doubt."""
         record.assumed, record.rivals, record.sent = False, None, NOTHING_SENT
         if written is not record.written:
             self._rewrite(record, written)

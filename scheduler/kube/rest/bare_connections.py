@@ -90,7 +90,7 @@ class Connections:
         *,
         content_type: str = JSON,
     ) -> HttpAnswer:
-        """Send the request, and wait for the answer. OSError: no complete answer; the request may have been executed.
+        """Send the request, and return the answer. Raises OSError without one: the request may have been executed.
 
         path: see Path. identity: see `Credentials.identity`. until_s: monotonic seconds; nothing is sent after this
         time, even by a stopped process whose timers are late; raises TimeoutError instead. Cancelling the caller closes
@@ -111,7 +111,7 @@ class Connections:
             return answer
 
     def _request(self, method: HTTPMethod, path: Path, head: bytes, body: bytes, until_s: float) -> bytes:
-        """The request as bytes, if it may still be sent."""
+        """The request as bytes. Raises TimeoutError after `until_s`, and any error of the function `path`."""
         if time.monotonic() >= until_s:
             raise TimeoutError
         here = (path if isinstance(path, str) else path()).encode("ascii")

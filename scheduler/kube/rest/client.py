@@ -86,10 +86,10 @@ _UID_DIFFERS: Final = "metadata.uid: Invalid value"
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """Options of the client. connections: maximum, including watches.
+    """Options of the client. connections: maximum number, including those of watches.
 
     request_timeout_s: for requests that any replica may send.
-    leaders_timeout_s: for requests that only the leader may send, except Bindings, so that none takes effect later.
+    leaders_timeout_s: for requests that only the leader may send, except Bindings. Limits how late one can take effect.
     """
 
     connections: int = 64
@@ -254,7 +254,8 @@ class KubeCluster:
     ) -> bytes:
         """Send a leader-only request and return the body of the answer. Raises NotSent if `leads` returns False.
 
-        The API server is given the remaining time, so that it does not continue after the client has given up.
+        answers: kind of the expected object. The request tells the API server the remaining time, so that the server
+        does not continue after the client has given up.
         """
         timeout_s = timeout_s or self._leaders_timeout_s
         until_s = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""Errors of `port` for the API server's answers; answers from other servers are recognized.
+"""Turns unsuccessful answers into errors of `port`, and recognizes answers that are not from the API server.
 
 Load balancers and proxies between us and the API server answer, too: an error page, a default backend's 404, a sign-in
 page with 200. Only an API object decides about a request: a rejection is a metav1.Status, a success the request's

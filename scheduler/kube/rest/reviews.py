@@ -1,4 +1,4 @@
-"""Identity and rights of users, and our own rights, from the API server: token reviews and access reviews."""
+"""Asks the API server who a user is, and what a user or this program may do: token reviews and access reviews."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

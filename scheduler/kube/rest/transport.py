@@ -78,11 +78,11 @@ class Transport:
         timeout_s: float,
         content_type: str = JSON,
     ) -> bytes:
-        """Body of the answer, if its status is below 300 and it is from the API server.
+        """Send a request, and return the body of a successful answer (status below 300).
 
         path: with its query, percent-encoded. answers: kind of the expected object, "" for any text. timeout_s: for
         everything, including a renewal of credentials; then the request is aborted, and the connection closed.
-        Raises ApiError; ApiSilent also for an answer that is not from the API server.
+        Raises ApiError; in particular ApiSilent for an answer that is not from the API server.
         """
         return await self._body_of(self._whole(method, path, body, content_type), answers, timeout_s)
 
@@ -175,7 +175,7 @@ class Transport:
         content_type: str,
         limits: aiohttp.ClientTimeout | None = None,
     ) -> aiohttp.ClientResponse:
-        """Send; after a 401, which means that nothing was executed, renew the credentials and send again."""
+        """Send the request. After a 401, renew the credentials and send it again: the first one was not executed."""
         identity = await self._credentials.identity()
         over = self._credentials.tls
         response = await self._sent(method, path, body, self._headers_for(identity, content_type), limits)
@@ -216,7 +216,7 @@ class Transport:
         return response
 
     def _headers_for(self, identity: Headers, content_type: str) -> CIMultiDict[str]:
-        """One set of headers per content type, renewed with the credentials."""
+        """Headers for this identity and content type, built once for each content type."""
         if identity is not self._identity:
             self._headers.clear()
             self._identity = identity

@@ -1,4 +1,4 @@
-"""The version of the API server: read when it first answers, and logged with the features that are off there.
+"""Reads the API server's version at its first answer, and logs it with the features that are off in this version.
 
 Every account may read `/version` by default (ClusterRole system:public-info-viewer); the programs also work without
 this right. Source of the document: staging/src/k8s.io/apimachinery/pkg/version/types.go, Info.

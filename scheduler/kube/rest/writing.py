@@ -105,7 +105,7 @@ def node_path(name: str) -> str:
 
 
 def annotations_patch(annotations: Mapping[str, str | None], version: str) -> bytes:
-    """Patch that sets these annotations, and removes those that are None. version: that the object must have."""
+    """Patch that sets these annotations, or removes those that are None, if the object still has this `version`."""
     return _ENCODER.encode({"metadata": {"annotations": dict(annotations), "resourceVersion": version}})
 
 

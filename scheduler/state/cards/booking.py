@@ -30,7 +30,7 @@ def written_of(pod: Pod) -> WrittenAllocation:
 
 
 def chosen(pod: Pod, shares: Iterable[CardShare], unit_mib: int) -> WrittenAllocation:
-    """Allocation in our Binding, as `written_of` will read it, but without the containers.
+    """Allocation that our Binding writes, as `written_of` will read it, but not divided among the containers.
 
     unit_mib: unit of the node and of `shares`.
     """
@@ -66,12 +66,12 @@ def _per_container(units: Sequence[int], indexes: Sequence[int]) -> dict[int, di
 
 
 def unknown(written: WrittenAllocation) -> WrittenAllocation:
-    """Booking of the pod on unknown cards."""
+    """Return the same allocation, but with unknown cards."""
     return WrittenAllocation(units=written.units, per_card={}, uuids={}, allocation=None, unit_mib=written.unit_mib)
 
 
 def shares_of(written: WrittenAllocation) -> tuple[CardShare, ...]:
-    """Cards as written, in the pod's own unit; empty if they are unknown."""
+    """Shares of cards as written, in the pod's own unit; empty if the cards are unknown."""
     return tuple(
         CardShare(index, written.uuids.get(index, ""), units) for index, units in sorted(written.per_card.items())
     )

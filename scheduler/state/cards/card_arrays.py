@@ -85,7 +85,7 @@ class RowGroup(NamedTuple):
 
 
 class CardArrays:
-    """Owner of the columns. mixed: whether a node is wider than usual. width: slots in the current view.
+    """Owner of the columns. mixed: whether any node is wider than usual. width: number of slots in the current view.
 
     units, free, …: views, see `CardStore`. stored: all slots, for writing.
     """

@@ -1,7 +1,7 @@
 """The memory of every card: one column per node, one row per card slot.
 
-If a card disappears from the node's announcement while pods hold it, it is lost. It stays booked under its UUID outside
-the columns: unusable, and not counted against another card.
+If a node stops announcing a card while pods hold it, the card is lost. It stays booked under its UUID, outside the
+columns: it takes no new pods, and its bookings count against no other card.
 
 A UUID is one card. Two nodes announce the same UUID if the card was moved while the old Node object stayed, if a disk
 was copied, or in an attack. If both nodes could use it, the card would be allocated twice. New pods may use it only on
@@ -54,13 +54,13 @@ class AnnouncedUuids:
         return [] if rows is None else list(rows.items())
 
     def owner(self, uuid: str, holding: Collection[int]) -> int | None:
-        """The row on which new pods may use the UUID, if any. holding: rows that announce it and whose pods hold it."""
+        """Row on which new pods may use the UUID, or None. holding: rows that announce it and whose pods hold it."""
         if len(holding) > 1:
             return None
         return next(iter(holding), None) if holding else next(iter(self._slot_on.get(uuid, ())), None)
 
     def elsewhere(self, row: int, uuids: Iterable[str]) -> dict[str, list[int]]:
-        """UUIDs of cards of `row` that other rows also announce -> those rows. uuids: the UUIDs to look up."""
+        """Map each of `uuids`, which are cards of `row`, to the other rows that announce it; leave out the rest."""
         if not self.shared:
             return {}
         return {uuid: [other for other in self._slot_on[uuid] if other != row] for uuid in uuids if uuid in self.shared}
@@ -83,9 +83,9 @@ class CardOnNode:
 
 @dataclass(slots=True)
 class LostCard:
-    """Pods' holdings of a card that its node does not announce. index: as in their annotations.
+    """A card that pods hold although its node does not announce it. index: from the pods' annotations.
 
-    exclusive: number of exclusive holders.
+    units: held by these pods. holders, exclusive: number of pods, and of exclusive ones among them.
     """
 
     index: int
@@ -142,7 +142,8 @@ class CardColumns(CardArrays):
     counted: int64[nodes], requests of live pods that are not on unhealthy cards, as the kubelet counts them: without
     those of nominated pods.
     node_free: int64[nodes], allocatable less counted, negative when over-committed; 0 where the node is not READY.
-    total, booked: int64[nodes], units of the usable cards, and booked there. held: int64[nodes], holders of all cards.
+    total, booked: int64[nodes], all units of the usable cards, and those booked. held: int64[nodes], holders of all
+    cards.
     lost: int64[nodes], units that pods hold of cards that the node does not announce, see `lost_cards`.
     unit_mib: int64[nodes], MiB in one unit of the node, 0 where there is none.
     announced: which rows announce a UUID.
@@ -253,7 +254,7 @@ class CardColumns(CardArrays):
         return self._nodes[row].lost
 
     def elsewhere(self, row: int) -> dict[str, list[int]]:
-        """UUIDs of this node's cards that other rows announce too -> those rows."""
+        """Map each UUID of this node's cards that other rows also announce to those rows."""
         return self.announced.elsewhere(row, (slot.card.uuid for slot in self.slots[row]))
 
     def shared_problem(self, row: int, names: Sequence[str]) -> str:
@@ -293,7 +294,7 @@ class CardColumns(CardArrays):
         self.booked[row] += sign * int(stored.taken[slot, row])
 
     def _share(self, uuid: str) -> None:
-        """Decide which row gets new pods for a UUID that several rows announce, or did until now."""
+        """Decide on which row new pods may use a UUID that several rows announce, or announced until now."""
         holders = self.stored.holders
         places = self.announced.places(uuid)
         owner = self.announced.owner(uuid, [row for row, slot in places if holders[slot, row]])
@@ -342,8 +343,8 @@ class CardColumns(CardArrays):
 class CardChanges:
     """Card changes that were seen on the nodes. legacy_nodes: nodes that announce totals but no inventory.
 
-    away_since: nodes with cards but no allocatable gpu-mem -> the kubelet's last report when that was first seen, RFC
-    3339, "" if unknown.
+    away_since: maps each node that has cards but no allocatable gpu-mem to the time of the kubelet's last report when
+    this was first seen: RFC 3339, "" if unknown.
     """
 
     def __init__(self) -> None:
@@ -376,6 +377,6 @@ class CardChanges:
         self.away_since.pop(node, None)
 
     def take_failures(self) -> list[tuple[Pod, str]]:
-        """Pods whose card became unhealthy since the last call, with the card; each failure is reported once."""
+        """Return (pod, its failed card) for cards that became unhealthy since the last call."""
         found, self._failures = self._failures, []
         return found

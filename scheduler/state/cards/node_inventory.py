@@ -25,7 +25,7 @@ from scheduler.state.columns.arrays import BoolArray
 
 
 def accepted_codes(asked: Selection, codes: Mapping[str, int]) -> BoolArray:
-    """bool[models + 2], by code: the first element stands for no card, the last for future codes.
+    """bool[models + 2], by code: whether the pod accepts the model. First element: no card; last: future codes.
 
     codes: each model's code, from 1. The name of a future model is unknown: only pods without model requirements accept
     it.
@@ -59,7 +59,7 @@ class GpuState(IntEnum):
 
 
 class Out(IntEnum):
-    """Why new pods may not use a card; if there are several reasons, the lowest."""
+    """Reason why new pods may not use a card. If several apply, the lowest value is used."""
 
     IN_USE = 0
     UNHEALTHY = 1
@@ -182,7 +182,7 @@ def _amount(quantities: Mapping[str, str | int | float] | None, name: str) -> in
 
 
 def newly_unhealthy(before: NodeInventory | None, now: NodeInventory) -> dict[int, str]:
-    """Slot -> card and reason, for each card that has become unhealthy."""
+    """Map the slot of each card that has become unhealthy to a text that names the card and the reason."""
     if before is None:
         return {}
     were = {card.uuid for card in before.cards if card.health is not Health.UNHEALTHY}
@@ -194,7 +194,7 @@ def newly_unhealthy(before: NodeInventory | None, now: NodeInventory) -> dict[in
 
 
 def node_differences(old: Node, new: Node) -> int:
-    """Bits of the Changes between two states of a node, except for the inventory, which is compared when it is read."""
+    """Bits of every Change between two states of a node, except INVENTORY, which is compared when it is read."""
     kinds = Change(0)
     if old.metadata.labels != new.metadata.labels:
         kinds |= Change.LABELS

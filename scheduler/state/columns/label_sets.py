@@ -1,7 +1,7 @@
-"""Distinct sets of labels, and those that a selector accepts: found in one pass, whatever keys the selector names.
+"""Distinct label sets. One pass finds all sets that a selector accepts, whatever keys the selector names.
 
 Each label is a number. A line holds sixteen labels of a set; a larger set has several lines. A selector becomes a table
-over the numbers, so it is compared with no set, and no key needs a column of its own.
+over the numbers, so it is not compared with each set, and no key needs a column of its own.
 """
 
 from collections.abc import Mapping, Sequence

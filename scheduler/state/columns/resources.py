@@ -42,7 +42,7 @@ class ResourceColumns:
         self._beside: dict[int, Amounts] = {}
 
     def set_allocatable(self, row: int, amounts: Amounts) -> None:
-        """Replace the allocatable amounts of `row`, from 0 to less than MOST: a request of MOST never fits."""
+        """Replace the allocatable amounts of `row`, limited to 0 … MOST - 1: a request of MOST never fits."""
         self._offer(row, frozenset(amounts))
         self.allocatable[:, row] = 0
         for name, amount in amounts.items():
@@ -61,7 +61,7 @@ class ResourceColumns:
         self.scoring_requested[MEMORY_INDEX, row] += sign * scoring[1]
 
     def requested_on(self, row: int) -> Amounts:
-        """All requests of the pods on `row`, for any resource, without zero amounts."""
+        """Sum of the requests of the pods on `row`, for every resource; no zero amounts."""
         columns = ((name, int(self.requested[index, row])) for name, index in self.index.items())
         return {name: amount for name, amount in columns if amount} | self._beside.get(row, {})
 

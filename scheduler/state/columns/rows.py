@@ -10,7 +10,7 @@ from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, Int64Array
 
 
 class RowTable:
-    """valid: bool[nodes]. names: one per row, "" in holes. row_of: node name -> row."""
+    """valid: bool[nodes], False for an unused row. names: by row, "" if unused. row_of: node name -> row."""
 
     def __init__(self) -> None:
         """No nodes; capacity for a few."""
@@ -31,7 +31,7 @@ class RowTable:
 
     @property
     def rank(self) -> Int64Array:
-        """int64[nodes]: rank of each node's name in sorted order; holes come last."""
+        """int64[nodes]: rank of each node's name in sorted order; unused rows come last."""
         if self._rank is None:
             order = sorted(self.row_of, key=lambda name: name)
             rank = np.full(self.capacity, self.capacity, dtype=np.int64)
@@ -84,7 +84,7 @@ class Rowed:
 
     @property
     def names(self) -> list[str]:
-        """Node names by row, "" in holes."""
+        """Node names by row, "" for an unused row."""
         return self._rows.names
 
     @property

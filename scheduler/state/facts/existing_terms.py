@@ -143,7 +143,7 @@ class ExistingTerms(NodeFact[_Read]):
                 self._enter(row, key) if sign > 0 else self._leave(row, key)
 
     def node_changed(self, row: int, node: Node | None) -> Change:
-        """Update for a node whose labels, and so domains, may have changed."""
+        """Update the counts for a node whose labels, and therefore topology domains, may have changed."""
         labels = {} if node is None else node.metadata.labels or {}
         old = self._labels.get(row, labels)
         if labels == old:
@@ -165,11 +165,11 @@ class ExistingTerms(NodeFact[_Read]):
         self.terms.namespaces_changed()
 
     def bits(self, against: Int64Array) -> int:
-        """Bits that are noted when the terms in these slots open a domain; see `domain_bit`."""
+        """Bits that a change carries when the terms in these slots open a domain; see `domain_bit`."""
         return reduce(or_, (domain_bit(self.terms.number(slot)) for slot in against.tolist()), 0)
 
     def signature(self, namespace: str, labels: Mapping[str, str]) -> Hashable:
-        """Key of the matching terms: equal for pods that no term distinguishes, whatever other labels terms read."""
+        """Key of the terms that match a pod like this: equal for pods that the same terms match."""
         return self.terms.signature(self.against(namespace, labels)) if self.terms else ()
 
     def against(self, namespace: str, labels: Mapping[str, str]) -> Int64Array:
@@ -248,7 +248,7 @@ class Preferences(ExistingTerms):
             yield -preferred.weight, preferred.pod_affinity_term
 
     def sums(self, matching: Int64Array) -> Int64Array:
-        """int64[nodes]: for all pods in the row's domains, the sum of the weights of these terms.
+        """int64[nodes]: sum of the weights that these terms have on all pods in the row's domains.
 
         matching: slots of the terms.
         """

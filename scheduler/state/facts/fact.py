@@ -1,4 +1,4 @@
-"""A Fact: a rule's counts over the pods on each node or card, which the tables keep up to date.
+"""Facts: counts of the pods on each node or card, made for a rule and kept up to date by the tables.
 
     tables.fact(SomeFact) ── first call: creates it and counts every existing node and pod ──▶ SomeFact
          │
@@ -65,7 +65,7 @@ class Fact(ABC, Generic[ReadT]):
     counts_pods: ClassVar[bool] = True
 
     def __init__(self, tables: Columns) -> None:
-        """tables: owner of the rows; read-only. A subclass takes its own arguments, hashable, after them.
+        """tables: owner of the rows; read-only. A subclass may take further arguments, which must be hashable.
 
         booking_kinds is `booking_change` as a plain number. moved: further changes of the last booking or node update,
         such as bits of `domain_bit`; the table collects and clears them.
@@ -76,20 +76,20 @@ class Fact(ABC, Generic[ReadT]):
 
     @abstractmethod
     def read(self, pod: Pod) -> ReadT | None:
-        """The value that is counted for a pod, compared by `==`; None if not counted. Depends on the pod alone."""
+        """Return the value to count for a pod, or None not to count it. It may depend on the pod only."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:  # noqa: ARG002 - few facts look at nodes
-        """Update for a node that was added or changed, or deleted (None; its pods were unbooked before).
+        """Update the counts for a node that was added, changed or deleted (None; its pods are already unbooked).
 
-        Returns DOMAINS or nothing.
+        Returns Change.DOMAINS if topology domains opened or closed, otherwise an empty Change.
         """
         return Change(0)
 
     def namespaces_changed(self) -> None:
-        """Update for changed labels of a namespace."""
+        """Update the counts because labels of a namespace changed."""
 
     def volumes_changed(self, changes: Changes) -> Collection[int]:  # noqa: ARG002 - few facts look at volumes
-        """Update for changed claims or attachments. Returns the rows whose values changed."""
+        """Update the counts because claims or attachments changed. Returns the rows whose values changed."""
         return ()
 
     def grow(self, capacity: int) -> None:
@@ -177,9 +177,9 @@ _PODS: Final = int(Change.PODS)
 
 
 class Booked(Protocol):
-    """A pod on a node, as facts see it. read: its value for each fact that counts pods, in the order of the facts.
+    """A pod on a node, as facts see it. read: the value of each fact that counts pods, in the order of the facts.
 
-    lifted: temporarily not booked.
+    lifted: whether it is temporarily not booked.
     """
 
     pod: Pod
@@ -190,7 +190,7 @@ class Booked(Protocol):
 
 
 class FactTable:
-    """All facts, owned by the tables. Methods return bits of Change. made: facts by kind and arguments."""
+    """All facts, owned by the tables. Most methods return bits of Change. made: facts by class and arguments."""
 
     def __init__(self, tables: Columns) -> None:
         """tables: owner of these facts."""
@@ -224,7 +224,7 @@ class FactTable:
         return made
 
     def read(self, pod: Pod) -> list[Any]:
-        """A pod's value for each fact."""
+        """Return the pod's value for each fact that counts pods."""
         return [fact.read(pod) for fact in self._counting]
 
     def book(self, record: Booked, row: int, sign: int, *, of_cards: bool | None = None) -> int:

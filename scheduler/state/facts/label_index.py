@@ -23,7 +23,7 @@ _SPARSE: Final = 16
 
 
 class LabelIndex:
-    """Selectors of In, NotIn, Exists and DoesNotExist, each in a slot (0 or more) that its owner chose."""
+    """Selectors with operators In, NotIn, Exists and DoesNotExist. The owner chooses the slot of each, >= 0."""
 
     def __init__(self) -> None:
         self._asking: dict[_Entry, array[int]] = {}

@@ -66,7 +66,7 @@ class PodLabels:
     ) -> Int64Array:
         """int64[capacity], by row: pods that match all of `terms`. living: leave out terminating pods.
 
-        namespaces: their labels; a missing namespace has none.
+        namespaces: the labels of each namespace; a missing one has no labels.
         """
         pods = np.flatnonzero(self._row != _NOTHING)
         if living:
@@ -152,7 +152,7 @@ class _Read(NamedTuple):
 
 
 class MatchingPods(NodeFact[_Read]):
-    """Every pod that has a node, and recent queries of rules."""
+    """Answers the queries of rules from the labels of every pod that has a node."""
 
     def __init__(self, tables: Columns) -> None:
         super().__init__(tables)
@@ -195,7 +195,7 @@ class MatchingPods(NodeFact[_Read]):
             self._counts[slot] = resized(counts, (capacity,), 0)
 
     def counts(self, query: Query) -> Int64Array:
-        """int64[nodes]: number of matching pods of each row; read-only, and valid until the next booking."""
+        """int64[nodes]: number of matching pods on each row; read-only, and valid until the next booking."""
         slot = self._slot(query)
         counts = self._counts.get(slot)
         if counts is None:
@@ -205,7 +205,7 @@ class MatchingPods(NodeFact[_Read]):
         return counts
 
     def placed(self, query: Query) -> Int64Array:
-        """Counts without nominated pods, which may never arrive."""
+        """Like `counts`, without nominated pods, which may never arrive."""
         counts = self.counts(query)
         coming = [
             row
@@ -216,7 +216,7 @@ class MatchingPods(NodeFact[_Read]):
         return counts - np.bincount(coming, minlength=len(counts)) if coming else counts
 
     def bit(self, query: Query, *, came: bool) -> int:
-        """Bit that is noted when a matching pod comes (came=True) or leaves; see `domain_bit`."""
+        """Bit that a change carries when a matching pod is added (came=True) or leaves; see `domain_bit`."""
         return _bit(self._queries.number(self._slot(query)), came=came)
 
     def _slot(self, query: Query) -> int:

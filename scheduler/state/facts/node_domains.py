@@ -1,8 +1,8 @@
 """Node changes that affect topology domains: deleted nodes, changed labels, changed taints.
 
 A rule that compares domains may accept a node of one domain because a node of another was deleted or no longer counts.
-Each label key has its own bit, so that only rules that read the key run again. A new node opens its own row. It opens
-other rows only through its pods, which `MatchingPods` notes.
+Each label key has its own bit, so that only rules that read the key run again. A new node can take pods itself, but
+only its pods can make other nodes acceptable, and `MatchingPods` notes these.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _KEPT_KEYS: Final = 4096
 
 @lru_cache(maxsize=_KEPT_KEYS)
 def label_bit(key: str) -> int:
-    """Bit that is noted when a node with this label is deleted, or the label's value changes; see `domain_bit`."""
+    """Bit that a change carries if a node with this label was deleted, or the label changed; see `domain_bit`."""
     return domain_bit(int.from_bytes(blake2b(key.encode(), digest_size=4).digest()))
 
 
@@ -48,7 +48,7 @@ class NodeDomains(NodeFact[None]):
         """Never called."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
-        """Record the bits. The node's own change already opens the row itself."""
+        """Record the bits, which concern other rows: the node's own change already concerns its row."""
         old = self._labels.pop(row, None)
         if node is None:
             self._taints.pop(row, None)

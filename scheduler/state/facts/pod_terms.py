@@ -134,7 +134,7 @@ class PodTerms(Generic[ScopedT]):
             self._leave(slot)
 
     def namespaces_changed(self) -> None:
-        """Update for a namespace that was added, deleted, or relabeled."""
+        """Update the matches because a namespace was added, deleted, or relabeled."""
         if self._selecting:
             self._changed()
 

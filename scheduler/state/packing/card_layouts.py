@@ -1,4 +1,4 @@
-"""Card layouts of the nodes, regardless of load and health: the requests that a node could ever hold."""
+"""Card layouts of the nodes, regardless of load and health. They show which requests any node could hold if empty."""
 
 from typing import Final
 

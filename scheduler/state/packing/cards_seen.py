@@ -1,4 +1,4 @@
-"""Rows of the tables as a workload reads them, and the values stored for every row."""
+"""The free cards of rows, in the form that the packing measure reads, and rows split into chunks."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
@@ -28,8 +28,8 @@ class SeenTables(Protocol):
 class FreeCards(NamedTuple):
     """Free cards of rows that are evaluated together.
 
-    free: float64[cards, rows], units of each card that can be allocated, otherwise 0. model: int32[cards, rows], its
-    code. cpu: float64[rows], free millis, >= 0.
+    free: float64[cards, rows], free units of each card, 0 if it cannot be allocated. model: int32[cards, rows], code of
+    each card's model. cpu: float64[rows], free millis, >= 0.
     """
 
     free: FloatArray
@@ -58,7 +58,7 @@ class FreeCards(NamedTuple):
 
 
 class FreeCardsOf(NamedTuple):
-    """Free cards of one row as plain Python numbers, which compute five times as fast. By slot, at every width."""
+    """Free cards of one row, by slot, as plain Python numbers: for one row these are five times as fast."""
 
     free: list[int]
     model: list[int]

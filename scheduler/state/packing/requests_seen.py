@@ -1,6 +1,6 @@
 """Pods' requests: a decaying count, learned only from the pods seen.
 
-A pod counts with a weight that doubles every half-life, by its creation time. So older pods count less without any
+The later a pod was created, the larger its weight: weights double every half-life. So older pods count less without any
 decay step, and a restart learns the same from the same pods.
 """
 

@@ -15,7 +15,8 @@ from scheduler.state.packing.workload import FloatArray, PodMix, Room
 class RoomColumns:
     """Room of every row for one workload, as last computed.
 
-    workload: the workload of rows before `reached`. before: that of the other rows: same requests, other weights.
+    workload: the new one, which rows before `reached` have. before: the previous one, which the other rows still have:
+    the same requests, other weights.
     worth: float64[nodes], see PodMix.worth. The room of a row is contiguous, because it is written and read a row at a
     time.
     """
@@ -35,7 +36,7 @@ class RoomColumns:
     def begin(self, workload: PodMix) -> None:
         """Begin a new workload, which no row has yet.
 
-        workload: the same requests as the current workload, which all rows have.
+        workload: has the same requests as the current workload, which all rows must have by now.
         """
         self.before, self.workload, self.reached = self.workload, workload, 0
 

@@ -74,7 +74,7 @@ class TargetWorkload:
     """The workload and the room of every row. It always learns; the rest is computed from the first query on."""
 
     def __init__(self, tables: ChangingTables, half_life_s: float) -> None:
-        """tables: its owner. half_life_s: see RequestsSeen."""
+        """tables: the owner of this object. half_life_s: see RequestsSeen."""
         self._tables = tables
         self._seen = RequestsSeen(half_life_s)
         # The second one exists only while rows still have a workload of other requests.
@@ -188,7 +188,7 @@ class TargetWorkload:
         return new, self._old
 
     def _follow(self) -> RoomColumns | None:
-        """The newest columns, brought up to date; None if there are none, or if the changes are unknown."""
+        """Return the newest columns, brought up to date; None if there are none, or it is unknown what has changed."""
         new, tables = self._new, self._tables
         changed = None
         if new is not None and len(new.worth) == tables.capacity:

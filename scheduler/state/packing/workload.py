@@ -38,7 +38,7 @@ _MOST_KEPT: Final = 1_024
 class Room(NamedTuple):
     """Room on some nodes or cards for each ask of a workload. All float64[asks, places], whole numbers.
 
-    free: units on cards that hold a copy. copies: number of copies that these cards hold. cards: their number.
+    free: units on cards that hold a copy. copies: number of copies that these cards hold. cards: number of these cards.
     """
 
     free: FloatArray
@@ -58,8 +58,8 @@ class PodMix:
 
     shapes: the requests. models: number of models that had a code when this was created. units, cards: float64[asks,
     1]. accepted: bool[asks, models + 1], by code of the model, the last one for codes that came later; None if every
-    ask takes every model. ask_of: intp[requests]; cpu_millis: float64[requests, 1], requests of one ask next to each
-    other.
+    ask takes every model. ask_of: intp[requests], the ask of each request; cpu_millis: float64[requests, 1]. Requests
+    with the same ask are adjacent.
     weights: float64[requests, 1]. total: worth of a unit that every request can use, in PARTS, whole. step: smallest
     difference of worth that counts, in PARTS. If places have different weights, these three have a value per place:
     float64[requests, places], float64[places].

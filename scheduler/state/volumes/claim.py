@@ -40,8 +40,8 @@ class Wants(NamedTuple):
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """One claim. volume: the volume's name, "" if it has none. bound: whether the binding of the two is complete.
 
-    has_size: whether it requests a size. selected_node: node for which a volume is being created, or "". owner_uid: of
-    its controller, or "". excess: parts over a size limit, as text for users; usually "".
+    has_size: whether it requests a size. selected_node: node for which a volume is being created, or "". owner_uid: UID
+    of its controller, or "". excess: parts over a size limit, as text for users; usually "".
     """
 
     uid: str

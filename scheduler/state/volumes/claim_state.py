@@ -1,4 +1,4 @@
-"""States of a pod's claims: the input of the volume rules, and the key by which two pods are alike."""
+"""States of a pod's claims, which the volume rules read. `alike` is a key to find pods that these rules treat alike."""
 
 from typing import NamedTuple, TypeAlias
 
@@ -15,12 +15,12 @@ class Missing(NamedTuple):
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """Key that is equal for claims that every rule treats alike; the same in the other classes."""
+        """Key that is equal for claims that every rule treats alike. The other classes have the same property."""
         return ("missing", self.reason)
 
 
 class Immediate(NamedTuple):
-    """Unbound claim that is bound independently of any pod. volume: the volume that it names, or "".
+    """Unbound claim whose binding does not wait for a pod. volume: the volume that the claim names, or "".
 
     class_name: its StorageClass, which may change to WaitForFirstConsumer.
     """
@@ -55,10 +55,10 @@ class Bound(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """Claim that gets its volume together with the node of its first pod.
+    """Unbound claim whose volume is chosen together with the node of its first pod (WaitForFirstConsumer).
 
     selected: the only possible node, because a volume is being created there; "" for any. kept: the volume reserved for
-    the claim, "" for none. version: version of the class's available volumes; it does not distinguish claims.
+    the claim, "" for none. version: version of the class's available volumes; not a part of `alike`.
     """
 
     key: ClaimKey

@@ -8,9 +8,9 @@ from scheduler.pods.pod_volumes import ClaimKey
 
 
 class VolumePlan(msgspec.Struct, frozen=True):
-    """Planned volumes. taken: existing volumes, each with its claim. made: claims whose volume will be created.
+    """Planned volumes. taken: existing volumes, each with its claim. made: claims for which a volume will be created.
 
-    timeout_s: how long the pod waits for them at most, > 0.
+    timeout_s: maximum time that the pod waits for them, > 0.
     """
 
     node: str

@@ -28,12 +28,12 @@ class KnownVolumes(Protocol):
 
 
 class Alike:
-    """A tuple that is hashed once: a pod may have 64 claims, and is often looked up by them."""
+    """A tuple that caches its hash: a pod may have 64 claims, and look-ups by them are frequent."""
 
     __slots__ = ("_hash", "_parts")
 
     def __init__(self, parts: tuple[object, ...]) -> None:
-        """parts: equal for pods that are alike."""
+        """parts: equal for pods that every volume rule treats alike."""
         self._parts = parts
         self._hash = hash(parts)
 
@@ -125,7 +125,7 @@ def _bound(claim: Claim, volumes: KnownVolumes) -> Bound:
 
 
 def _kept(key: ClaimKey, claim: Claim, of_class: OfClass, volumes: KnownVolumes) -> str:
-    """The volume that is reserved for the claim, or that we have assumed for it."""
+    """Name of the volume that is reserved for the claim, or that we have assumed for it; "" for none."""
     kept = (volumes.volume(name) for name in of_class.kept_for.get(key, ()))
     return min((volume.name for volume in kept if volume is not None and _is_kept(volume, claim)), default="")
 

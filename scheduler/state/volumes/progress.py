@@ -1,4 +1,4 @@
-"""Remaining writes and waits until a pod has the volumes of its plan. Pure.
+"""The writes and waits that remain until a pod has the volumes of its plan. Pure.
 
 Source: kube-scheduler, plugins/volumebinding/binder.go: AssumePodVolumes, bindAPIUpdate, checkBindings.
 """
@@ -17,10 +17,9 @@ class Failed(Exception):
 
 
 def to_write(key: ClaimKey, name: str, node: str, volumes: Volumes) -> VolumeForClaim | NodeForClaim | None:
-    """The write that the API server does not show yet; None if it shows it.
+    """Return the next write for this claim; None if the API server already shows it.
 
-    key, name: a claim of a plan and its volume, as iterating over a plan yields them. Raises Failed for deleted
-    objects.
+    key, name: one item of iterating over a plan, that is, a claim and its volume. Raises Failed for deleted objects.
     """
     claim, volume = _there(key, name, volumes)
     if volume is None:
@@ -50,7 +49,7 @@ def is_done(key: ClaimKey, name: str, node: str, volumes: Volumes, labels: Mappi
 
 
 def is_older(version: str, written: str) -> bool:
-    """Whether the watch's version is older than our own write. Versions are increasing numbers since 1.35."""
+    """Whether `version`, from the watch, is older than our own write. Since 1.35, versions are increasing numbers."""
     if not (version.isdecimal() and written.isdecimal()):
         return False
     return int(version) < int(written)

@@ -20,7 +20,7 @@ _MOST_VALUES: Final = 2048
 
 
 class _OfValues(Protocol):
-    """A requirement that a label has one of some values, or none of them."""
+    """A requirement that compares a label with a list of values."""
 
     @property
     def values(self) -> tuple[str, ...]: ...
@@ -30,7 +30,7 @@ class _OfValues(Protocol):
 class Reach:
     """Nodes that match one of `terms`. Equal node affinities share one object.
 
-    key, values: the one label that decides; key is "" if more than that decides.
+    key, values: set if one label decides: a node matches if its label `key` has one of `values`. Otherwise key is "".
     """
 
     terms: tuple[Expressions, ...]
@@ -53,7 +53,7 @@ class Reach:
 
 
 def reach_of(terms: Iterable[Expressions]) -> Reach:
-    """Reach of these terms. terms: no term is empty."""
+    """Reach of these terms, none of which is empty."""
     kept = tuple(terms)
     if len(kept) == 1 and len(kept[0]) == 1 and kept[0][0].operator is Operator.IN:
         return Reach(kept, kept[0][0].key, tuple(sorted(kept[0][0].values)))

@@ -93,7 +93,7 @@ class Reachable:
             drop(self._others, self._reach_at.pop(slot), slot)
 
     def near(self, nodes: LabelledRows, rows: Rows) -> RowArray:
-        """Slots in order. May or may not include unused slots and slots that none of the rows can reach."""
+        """Slots in order: all that any of the rows can reach, and possibly unused or unreachable ones."""
         order = self._arranged()
         if count_of(rows, nodes.capacity) > _FEW_ROWS:
             return order
@@ -110,7 +110,7 @@ class Reachable:
         return order[np.sort(ranks)]
 
     def like(self, nodes: LabelledRows, rows: Rows) -> tuple[RowArray, RowArray] | None:
-        """Return (distinct rows by reach, the index among them for each of `rows`); None if this saves nothing."""
+        """Return (one row per distinct reach, the index of its like for each of `rows`); None if this saves nothing."""
         count = count_of(rows, nodes.capacity)
         if len(self._others) > _FEW_OTHERS:
             return None
@@ -194,7 +194,7 @@ class Reachable:
 
 
 class Choice:
-    """Slots that each row can reach, among some slots, in order."""
+    """The slots, among given ones, that each row can reach, in order."""
 
     def __init__(
         self,
@@ -203,10 +203,10 @@ class Choice:
         by_value: list[tuple[Int64Array, RowArray]],
         others: list[tuple[Int64Array, BoolArray]],
     ) -> None:
-        """end: above every rank, and stands for no rank. Ranks ascend.
+        """end: a number above every rank; stands for no rank. everywhere: ranks that every row reaches, ascending.
 
-        by_value: (for each slot `value * (end + 1) + rank`, ascending, and a last one above all; the value of each row,
-        -1 for none). others: (ranks, the rows that reach them).
+        by_value: for each label, (`value * (end + 1) + rank` of each slot, ascending, then a number above all; the
+        value of each row, -1 for none). others: for each other reach, (its ranks, ascending; bool[rows]).
         """
         self.end = end
         self._everywhere = np.append(everywhere, end)

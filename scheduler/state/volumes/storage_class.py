@@ -27,7 +27,7 @@ WAITS: Final = "WaitForFirstConsumer"
 
 
 class VolumeClass(msgspec.Struct, frozen=True, kw_only=True):
-    """One StorageClass. waits: whether a claim gets its volume together with the node of its first pod.
+    """One StorageClass. waits: whether a claim's volume is chosen together with the node of its first pod.
 
     topologies: terms of (label, values) in which new volumes can be created; empty: everywhere.
     excess: parts over a size limit, as text for users; usually "".

@@ -56,11 +56,11 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_free(self) -> bool:
-        """Whether a claim that it suits may take it."""
+        """Whether any claim that it suits may take it."""
         return self.available and self.claim is None and not self.deleting and not self.excess
 
     def suits(self, wants: Wants) -> bool:
-        """Whether the claim for which it is reserved may get it. Class and labels do not matter."""
+        """Whether the claim for which it is reserved may get it. Its class and labels do not matter."""
         return (
             self.size >= wants.size
             and self.volume_mode == wants.volume_mode
@@ -182,7 +182,7 @@ class Attachments:
 
 
 def drop(index: dict[KeyT, set[ValueT]], key: KeyT, value: ValueT) -> None:
-    """Remove a value from an index, which has no empty sets. No effect if it is missing."""
+    """Remove a value from an index, and its set if that is then empty. No effect if the value is missing."""
     values = index.get(key)
     if values is not None:
         values.discard(value)

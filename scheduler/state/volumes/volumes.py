@@ -223,7 +223,7 @@ class Volumes:
         return self._classes.get(name)
 
     def tells_capacity(self, provisioner: str) -> bool:
-        """Whether its remaining capacity counts."""
+        """Whether the provisioner's remaining capacity counts."""
         return provisioner in self._told_capacity
 
     def selected(self, key: ClaimKey) -> str:
@@ -326,7 +326,7 @@ class Volumes:
             del self._classes[volume.class_name]
 
     def _is_last(self, taken: str | ClaimKey) -> bool:
-        """Record that one fewer pod uses it. Return whether none is left."""
+        """Record that one pod fewer uses an assumed volume or node. Return whether no pod is left."""
         self._pods_with[taken] -= 1
         if self._pods_with[taken]:
             return False

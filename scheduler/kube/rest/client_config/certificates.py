@@ -1,4 +1,4 @@
-"""The TLS context of new connections, which follows its certificates.
+"""The TLS context of new connections, replaced when its certificates change.
 
     (none) ──follow──▶ IN USE ──follow, other valid certificates──▶ another one IN USE
                          └─────follow, a file is incomplete, or key and certificate differ──▶ IN USE, as before

@@ -40,7 +40,7 @@ class Address:
 
 
 def server_url(written: str) -> str:
-    """The address as requests use it: without query and trailing slash. Raises BadAddress."""
+    """The server's address without query and trailing slash, for requests. Raises BadAddress."""
     _check(written, "such as https://10.0.0.1:6443")
     parts = urlsplit(written)
     if parts.fragment:

@@ -128,7 +128,7 @@ async def connect(
 
 
 def _explicit(environment: Mapping[str, str], kubeconfig: Path | str | None) -> list[Path]:
-    """The named files. Of several in KUBECONFIG, those that exist, each once, as in kubectl."""
+    """Explicitly named kubeconfig files. If KUBECONFIG lists several: those that exist, without duplicates."""
     if kubeconfig:
         _must_exist(path := Path(kubeconfig), "--kubeconfig")
         return [path]

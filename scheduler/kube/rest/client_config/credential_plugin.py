@@ -150,7 +150,7 @@ class _Running(asyncio.SubprocessProtocol):
 
 
 async def _ran(args: list[str], env: dict[str, str], *, interactive: bool) -> tuple[int, bytes, bytes]:
-    """Exit status, standard output, standard error. interactive: standard error goes to the user instead."""
+    """Return (exit status, standard output, standard error). interactive: send standard error to the user instead."""
     # In its own session the plugin has no terminal, and can be killed with its children.
     alone = not interactive
     starting = asyncio.get_running_loop().subprocess_exec(

@@ -54,7 +54,7 @@ def sendable(value: str) -> bool:
 
 
 def _escaped(key: str) -> str:
-    """Key of an extra as part of a header name: other bytes are percent-encoded."""
+    """Key of a user's `extra` as part of a header name: bytes that a header name may not have are percent-encoded."""
     return "".join(chr(byte) if byte in _OF_A_NAME else f"%{byte:02X}" for byte in key.encode())
 
 
@@ -127,9 +127,9 @@ class Credentials:
         return self._certificates.tls
 
     async def renew(self, refused: Headers, over: ssl.SSLContext) -> None:
-        """Load again after a 401 to a request that carried `refused` when `tls` was `over`. Raises NotRenewed.
+        """Load again after a 401 to a request with the headers `refused` and the TLS context `over`. Raises NotRenewed.
 
-        Several requests rejected together renew once: a request that finds other credentials in place is only repeated.
+        Does nothing if other credentials are already in place, so that several requests rejected together renew once.
         """
         if self._identity == refused and self.tls is over:
             await self.load()

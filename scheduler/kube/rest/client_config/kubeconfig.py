@@ -1,8 +1,8 @@
 """One context of kubeconfig files as a source of credentials, used as kubectl uses it and reread as client-go does.
 
 Also the id-token of a kubeconfig user with `auth-provider: oidc`.
-kubectl also renews it with a refresh token, and writes both back into the file. Only kubectl does this: most issuers
-revoke a refresh token that two programs use.
+kubectl also renews it with a refresh token, and writes both back into the file. This program does not, because most
+issuers revoke a refresh token that two programs use.
 """
 
 import asyncio
