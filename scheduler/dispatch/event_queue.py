@@ -82,7 +82,7 @@ class EventQueue:
 
     @property
     def soon(self) -> int:
-        """Number of waiting entries of namespaces that are expected to get answers."""
+        """Number of waiting entries, except in namespaces whose requests currently get no answers."""
         return self._limiters.waiting(CircuitState.NEW) + self._limiters.waiting(CircuitState.CLOSED)
 
     def put_event(self, namespace: str, event: _Event) -> _Event | None:

@@ -2,7 +2,7 @@
 
     wait ── period ──▶ audit node after node, in slices ──▶ wait
 
-Every round reports each finding, as long as the finding persists.
+A finding is reported in every round as long as it persists.
 """
 
 import asyncio

@@ -4,8 +4,8 @@
      │                    │                          │
      └────────────────────┴──no definite answer──────┴──▶ OPEN ──an answer──▶ CLOSED
 
-    NEW:    no answer is remembered. One request shows whether the namespace gets answers.
-    CLOSED: at most three times as many requests as are free. So each namespace leaves some for the next one, whatever
+    NEW:    no answer is known yet. One request shows whether the namespace gets answers.
+    CLOSED: may have three times as many requests as are free. So each namespace leaves some for the next one, whatever
             happens to its own requests: alone it has three quarters of the limit, the next has three quarters of the
             rest.
     SLOW:   all its requests are in flight, more of its pods ask for one, and no answer has come. Its next pods wait in
@@ -50,7 +50,7 @@ _MOST_REMEMBERED: Final = 4096
 
 
 class CircuitState(IntEnum):
-    """State of a namespace; see the module. Integers index counters faster: other enum members hash by name."""
+    """State of a namespace's circuit; see the module. An IntEnum, because ints hash faster as keys of counters."""
 
     NEW = auto()
     CLOSED = auto()
@@ -84,7 +84,7 @@ class NamespaceLimiters:
     """All namespaces; see the module. Owned by the event loop."""
 
     def __init__(self, most: int) -> None:
-        """most: requests in flight, >= 1."""
+        """most: maximum number of requests in flight, >= 1."""
         self.in_flight = 0
         self._most = most
         self._most_open = max(1, most // 4)
@@ -181,7 +181,7 @@ class NamespaceLimiters:
         return self._by_name[name]
 
     def leave(self, limiter: NamespaceLimiter) -> None:
-        """Record that a pod is no longer being bound. A namespace without pods keeps only its last answer."""
+        """Record that a pod is no longer being bound. Without pods, only the last answer and the window are kept."""
         limiter.pods -= 1
         if not limiter.pods:
             self._open -= limiter.state is CircuitState.OPEN
@@ -263,7 +263,7 @@ class NamespaceLimiters:
         return max(_FEWEST_PODS_OPEN, self._most_open // max(1, self._open))
 
     def _share(self, limiter: NamespaceLimiter) -> int:
-        """Three quarters of the rest of the limit. Source: dynamic thresholds, Choudhury and Hahne, 1998, alpha = 3."""
+        """Three quarters of what others leave. Source: dynamic thresholds, Choudhury and Hahne, 1998, alpha = 3."""
         rest = limiter.in_flight + self.free
         return rest - rest // 4
 
@@ -301,5 +301,5 @@ def failure_kind(why: str) -> str:
 
 
 def _is_silent(limiter: NamespaceLimiter, now_s: float) -> bool:
-    """Whether a CLOSED namespace is silent; namespaces in other states count in any case."""
+    """Whether the namespace is CLOSED and silent. Requests of other states count as possibly unanswered anyway."""
     return limiter.state is CircuitState.CLOSED and now_s >= limiter.silent_since_s + _SLOW_S

@@ -188,9 +188,9 @@ class PreemptionTasks:
             raise ApiFailed(error.message, error.status) from error
 
     async def _patiently(self, about: Pod, request: Callable[[], Awaitable[None]]) -> None:
-        """Send the request, which is safe to repeat, and retry it a few times while its outcome is unknown.
+        """Send an idempotent request, and retry it a few times while its outcome is unknown.
 
-        A namespace without answers, for example because a webhook hangs, leaves the limit to others.
+        Uses `InFlightLimit`, so a namespace whose webhook hangs does not delay the requests of others.
         """
         namespace = about.key.namespace
         for attempt in range(1, _TRIES):
@@ -213,7 +213,7 @@ class PreemptionTasks:
 
 
 def _why(error: ApiError, victim: Pod, preemptor: Pod) -> str:
-    """The API server's answer about a victim. Readers in another namespace do not see the victim's name."""
+    """Return the API server's answer about a victim, without the victim's name if the pod is in another namespace."""
     if victim.key.namespace == preemptor.key.namespace:
         return error.message
     answer = f"HTTP status {error.status}" if error.status else "no answer"
