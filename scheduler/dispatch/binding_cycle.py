@@ -142,7 +142,7 @@ class Binder:
         await self._read(binding, doubt, BindRejected(f"the API server failed to bind it: {error.message}"))
 
     async def _read(self, binding: Binding, doubt: _Doubt, rejected: BindRejected) -> None:
-        """GET the pod. Returns if bound as in `binding`; raises BindRejected, or BindUnknown if it is too early."""
+        """GET the pod. Returns if it is bound as in `binding`; otherwise raises BindRejected or BindUnknown."""
         try:
             async with self.limit.request(binding.pod.namespace):
                 pod = await self.cluster.pod(binding.pod.namespace, binding.pod.name)

@@ -18,8 +18,9 @@ second without requests, and after a failure. So if many namespaces start at onc
 beyond the window wait in the queue, where pods of other namespaces pass them.
 
 Over all namespaces: a request counts as possibly unanswered if its namespace is not CLOSED, or is currently silent.
-These requests leave a quarter of the limit free for a SLOW or OPEN namespace that asks next, and a sixteenth for a NEW
-one. So a namespace that gets answers can always send, and a new one soon, however many others hang at once.
+A SLOW or OPEN namespace sends only while such requests fill less than three quarters of the limit; a NEW one, less than
+fifteen sixteenths. So a namespace that gets answers can always send, and a new one soon, however many others hang at
+once.
 
 Only decides; `in_flight_limit` does the waiting. now_s: monotonic seconds.
 """
@@ -63,9 +64,9 @@ class NamespaceLimiter:
     """A namespace with pods that are being bound.
 
     in_flight: requests. waiting: requests that ask to be sent. pods: being bound, with or without a request in flight.
-    window: maximum requests in flight, by the answers so far. failures: consecutive ones without a definite answer;
-    why: message of the last failure. paused_until_s: end of the pause. silent_since_s: time of the last definite
-    answer, or of the first request after an idle time.
+    window: maximum number of requests in flight; grows with each answer. failures: number of consecutive requests
+    without a definite answer. why: message of the last failure. paused_until_s: end of the pause. silent_since_s: time
+    of the last definite answer, or of the first request after an idle time.
     """
 
     name: str

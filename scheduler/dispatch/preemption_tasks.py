@@ -4,11 +4,11 @@
           └──▶ for each victim: DELETE with its UID ── accepted ──▶ Event Preempted, condition DisruptionTarget
                                 └─ its Binding is not sent yet: it is cancelled, and the victim waits again
 
-Decisions continue meanwhile, because the nomination is booked in the tables. If a DELETE fails, the task ends: the
-nomination is dropped, and victims are deleted for the pod again after a back-off. The task also ends if the pod is gone
-or nominated elsewhere; the remaining victims stay. Only the watch proves that a victim is gone; a 404 or 409 does not,
-while the watch still shows it. A victim whose DELETE failed before is deleted first, and nothing else is written until
-that is accepted. So a deletion that keeps failing costs one request per back-off. Source: kube-scheduler,
+Other pods are scheduled in the meantime, because the nomination is booked in the tables. If a DELETE fails, the task
+ends: the nomination is dropped, and victims are deleted for the pod again after a back-off. The task also ends if the
+pod is gone or nominated elsewhere; the remaining victims stay. Only the watch proves that a victim is gone; a 404 or
+409 does not, while the watch still shows it. A victim whose DELETE failed before is deleted first, and nothing else is
+written until that is accepted. So a deletion that keeps failing costs one request per back-off. Source: kube-scheduler,
 framework/preemption/executor.go, which writes the condition first. Reason for the difference:
 docs/develop/decisions/0035-choose-victims-per-card.md.
 """

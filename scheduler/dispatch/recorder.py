@@ -96,7 +96,7 @@ class Recorder:
 
     @property
     def pending_soon(self) -> int:
-        """Number of unwritten entries, except in namespaces whose requests currently get no answers."""
+        """Number of unwritten entries in namespaces that are expected to get answers soon."""
         return self._queue.soon + self._queue.writing
 
     def scheduled(self, pod: Pod, node: str, cards: Sequence[CardShare] = ()) -> None:
@@ -322,7 +322,7 @@ class Recorder:
             state.condition_written(message)
 
     def _later(self, state: PodMessageState) -> None:
-        """Write the latest message after a while: the next attempt may be minutes away, or bring no news."""
+        """Schedule a write of the latest message: the pod's next attempt may be minutes away, or bring no news."""
         if state.again:
             return
         state.again = True
