@@ -114,7 +114,7 @@ class ModelsThere(Detail):
 
 @dataclass(frozen=True, slots=True)
 class AwaySince(Detail):
-    """Node that has been without a device plugin for the longest time. since: latest possible start, RFC 3339."""
+    """Node that has been without a device plugin for the longest time. since: when at the latest, RFC 3339."""
 
     since: str
     node: str

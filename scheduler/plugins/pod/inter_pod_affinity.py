@@ -147,7 +147,7 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
         return not self.args.ignore_preferred_terms_of_existing_pods or _has_preferences(pod)
 
     def score_domains(self, pod: Pod, tables: Tables, state: CycleState, feasible: BoolArray) -> Int64Array | None:
-        """Score the preferences of the pod and about it, from the least preferred feasible node (0) upwards."""
+        """Score the pod's preferences, and other pods' preferences about it. The lowest feasible node gets 0."""
         total: Int64Array | None = None
         existing = self._preferences(tables)
         if existing:

@@ -122,7 +122,7 @@ def agreed(
 def by_rules(
     what_if: "WhatIf", found: Candidate, potential: Sequence[PodRecord], since: int
 ) -> tuple[Candidate | None, tuple[str, ...]]:
-    """Return (victims that the rules accept, ()), or (None, reasons) if there are none.
+    """Return (victims that the rules accept, ()), or (None, reasons, if known) without such victims.
 
     The victims are those of `found`, or others on the same node and cards.
     As in kube-scheduler, the pod must fit without any pod of lower priority, so their affinity does not help.

@@ -60,7 +60,7 @@ class _Holder(NamedTuple):
 
 
 def kept_place(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord], gpu_mem: str) -> Candidate | None:
-    """Return the cards for a nominated pod if unknown, as after a restart: those with terminating pods.
+    """Return cards for a nominated pod whose own are unknown, as after a restart: those that terminating pods hold.
 
     None if the cards are known or not requested, or if too little terminates.
     """

@@ -41,7 +41,7 @@ class DemoLog(ServiceObserver):
         self._tell = tell
 
     def happened(self, text: str) -> None:
-        """Log a change that the cluster made by itself."""
+        """Log a change of the cluster that the scheduler did not make."""
         self._say(LogTone.CLUSTER, text)
 
     def decided(self, decision: Decision, took_s: float) -> None:

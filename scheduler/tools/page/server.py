@@ -102,7 +102,7 @@ class PageServer:
 
 
 async def serve_page(parts: PageParts, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> PageServer:
-    """Start the server. host: "" for all addresses.
+    """Start the server. address: (host, port); host "" for all addresses.
 
     Raises OSError if the address cannot be listened on, and leaves nothing behind.
     """

@@ -28,7 +28,7 @@ _MOST_TOLD: Final = 10
 
 
 def pods_coming(arrivals: Iterable[Arrival], resources: ResourceNames, scheduler_name: str) -> list[PodComes]:
-    """Return a step for each arrival. Pods with equal requests share them."""
+    """Return a step for each arrival. Pods with equal requests share one spec."""
     asked: dict[PodAsk, tuple[PodSpec, dict[str, str] | None, dict[str, str] | None]] = {}
     steps = []
     for arrival in arrivals:
