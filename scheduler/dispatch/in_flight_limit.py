@@ -106,7 +106,7 @@ class InFlightLimit:
         return self._limiters.pause_reason(namespace)
 
     def pause_kind(self, namespace: str) -> str:
-        """The `failure_kind` of `pause_reason`."""
+        """Return the `failure_kind` of the namespace's `pause_reason`."""
         return failure_kind(self._limiters.pause_reason(namespace))
 
     def lets_pass(self, namespace: str) -> bool:

@@ -1,4 +1,4 @@
-"""The ledger audit on a timer: every node in turn, a few milliseconds at a time.
+"""Audits the ledger periodically: one node after another, for a few milliseconds at a time.
 
     wait ── period ──▶ audit node after node, in slices ──▶ wait
 

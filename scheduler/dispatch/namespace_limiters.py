@@ -5,9 +5,8 @@
      └────────────────────┴──no definite answer──────┴──▶ OPEN ──an answer──▶ CLOSED
 
     NEW:    no answer is known yet. One request shows whether the namespace gets answers.
-    CLOSED: may have three times as many requests as are free. So each namespace leaves some for the next one, whatever
-            happens to its own requests: alone it has three quarters of the limit, the next has three quarters of the
-            rest.
+    CLOSED: at most three times as many requests as are free. So a namespace always leaves some for the next one: the
+            first has three quarters of the limit, the next has three quarters of the rest.
     SLOW:   all its requests are in flight, more of its pods ask for one, and no answer has come. Its next pods wait in
             the queue without a message; they are served in order when an answer comes.
     OPEN:   a failure, or no answer for a second. After a pause, one request at a time (half-open); all open namespaces
@@ -61,7 +60,7 @@ class CircuitState(IntEnum):
 
 @dataclass(slots=True, kw_only=True)
 class NamespaceLimiter:
-    """A namespace with pods that are being bound.
+    """State of a namespace with pods that are being bound.
 
     in_flight: requests. waiting: requests that ask to be sent. pods: being bound, with or without a request in flight.
     window: maximum number of requests in flight; grows with each answer. failures: number of consecutive requests
@@ -178,7 +177,7 @@ class NamespaceLimiters:
         return limiter
 
     def limiter(self, name: str) -> NamespaceLimiter:
-        """Limiter of a namespace that has entered and not left."""
+        """Return the limiter of a namespace between `enter` and `leave`."""
         return self._by_name[name]
 
     def leave(self, limiter: NamespaceLimiter) -> None:
@@ -248,7 +247,7 @@ class NamespaceLimiters:
     # Helpers
 
     def _new(self, name: str, now_s: float) -> NamespaceLimiter:
-        """Limiter of a namespace without pods that are being bound."""
+        """Return a limiter for a namespace that had none, starting from its last known answer."""
         window, silent_since_s = self._answered.get(name, (0, -inf))
         state = CircuitState.CLOSED if window else CircuitState.NEW
         return NamespaceLimiter(

@@ -100,7 +100,7 @@ class PodMessageState:
 
     @property
     def event(self) -> WrittenEvent:
-        """Event for the current reasons."""
+        """The Event for the reasons of the latest message."""
         return self.events[self.latest.reasons]
 
     def update(self, message: PodMessage) -> None:
@@ -126,7 +126,7 @@ class PodMessageState:
 
     @property
     def again_after_s(self) -> float:
-        """Seconds until the condition is written again.
+        """Seconds until the next attempt to write the condition.
 
         The time grows with each failure and each overwrite. Otherwise a namespace whose writes hang, or a writer that
         keeps overwriting the condition, would occupy all senders.

@@ -264,7 +264,7 @@ class Recorder:
         self._hand_out()
 
     async def _send(self, entry: Unwritten, *, patient: bool) -> None:
-        """Write the entry, or requeue it for a retry. patient: return at once then, instead of waiting here."""
+        """Write the entry, or requeue it for a retry. patient: whether to skip the back-off after requeuing."""
         try:
             await self._write(entry)
         except _Again as again:

@@ -180,5 +180,5 @@ def _lines(lines: Iterable[str]) -> bytes:
 
 
 def escaped(value: str) -> str:
-    """The label value, escaped: a node's annotation may contain anything."""
+    """Return the label value with special characters escaped, because a node's annotation may contain any text."""
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

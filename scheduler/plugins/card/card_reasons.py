@@ -140,7 +140,7 @@ def away_since(tables: Tables, rows: Rows, counted: BoolArray) -> AwaySince:
 
 @dataclass(frozen=True, slots=True)
 class SeeNode(Detail):
-    """Node with an Event that says more; the first by name."""
+    """Node with an Event that names the cause; of several nodes, the first by name."""
 
     node: str
 

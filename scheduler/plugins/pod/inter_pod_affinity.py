@@ -34,7 +34,7 @@ _POINTS: Final = MAX_SCORE // POINT
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Terms of the pod itself, without those that can match no pod.
+    """The pod's own affinity terms, without those that can match no pod.
 
     affinity: terms that the same pod must match together. impossible: one of them can match no pod.
     anti_affinity: each term counts alone. preferred: with weights, negative for anti-affinity.

@@ -32,7 +32,7 @@ _POINTS: Final = MAX_SCORE // POINT
 
 @dataclass(frozen=True, slots=True)
 class WrittenConstraint:
-    """A constraint as specified, with its selector parsed.
+    """A constraint from the pod's specification, with its selector parsed.
 
     selector: None matches no pod; for (), see `Constraint.query`.
     honors_…: whether only nodes that this rule allows for the pod count.

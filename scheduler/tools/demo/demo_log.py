@@ -30,7 +30,7 @@ class LogLine:
 
 
 class DemoLog(ServiceObserver):
-    """Observer of the service that logs the demo. waiting: pod name -> message, for pods that do not fit so far."""
+    """Observer that writes the demo's log. waiting: pod name -> message, for pods that do not fit yet."""
 
     def __init__(self, metrics: Metrics, now_s: Callable[[], float], tell: Callable[[LogLine], None]) -> None:
         """now_s: seconds of the demo. tell: called with each line."""

@@ -26,7 +26,7 @@ class HoldingPod(Answer, frozen=True):
     """A pod that holds memory. cards: index to units, empty while unknown. uuids: UUIDs of these cards, in order.
 
     isolation: mechanism that limits it on its node, `none` where its request is only counted, "" if unknown.
-    used_mib: memory that its containers use, None if unknown. state: `running`, `terminating` or `unknown card`; or
+    used_mib: memory that its containers use; None if unknown. state: `running`, `terminating` or `unknown card`; or
     `pending`, for a pod without a node; or `gone`, for one that a watch has just seen end.
     """
 

@@ -59,7 +59,7 @@ log = structlog.get_logger()
 
 
 def page_url(text: str | None) -> str:
-    """Return `https://ADDRESS:PORT`, with an IP address; "" for anything else. text: from a Lease, of any length."""
+    """Return `text` if it is `https://IP_ADDRESS:PORT`, otherwise "". text: from a Lease, so it may be anything."""
     found = _ADDRESS.fullmatch(text) if text is not None and len(text) <= _LONGEST_URL else None
     if found is None:
         return ""

@@ -93,7 +93,7 @@ async def find(engine: Engine, namespace: str, name: str) -> Entry | None:
 
 
 def why(engine: Engine, unit_mib: int, pod: Pod, sees: Sees) -> Generator[None, None, Why]:
-    """Explain why the pod waits, and remedies, in steps."""
+    """Explain, in steps, why the pod waits and what would help."""
     answer = yield from explain(_reading(engine, unit_mib, sees), pod, most=MOST_NODES)
     return Why(f"Pod {answer.pod} {headline(answer)}", tuple(under_way(answer)), preempting(answer), answer)
 

@@ -94,7 +94,7 @@ class PageServer:
         return port
 
     async def close(self) -> None:
-        """End every answer."""
+        """Stop serving, and end all answers in progress."""
         self._history.cancel()
         await self._handler.parts.access.close()
         await self._runner.cleanup()

@@ -152,7 +152,7 @@ class Stream:
             await self._send_one(AccessMoved())
 
     async def _send_rows(self, rows: Sequence[int], sees: Sees) -> None:
-        """Send rows in pieces, each as of its own time. Rows that change in between are sent again."""
+        """Send rows in pieces. Each piece shows the tables when it is sent; rows that change later are sent again."""
         few = len(rows) <= _FEW
         for begin in range(0, len(rows), PIECE):
             piece = rows[begin : begin + PIECE]

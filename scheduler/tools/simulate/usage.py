@@ -31,7 +31,7 @@ class Meter:
     def average(self, end_s: float) -> float:
         """Return the average units from the start to `end_s`; the current units if `end_s` is 0.
 
-        end_s: not before the last call.
+        end_s: must not be earlier than the last call's time.
         """
         if end_s <= 0.0:
             return float(self.used)
