@@ -114,7 +114,7 @@ class ModelsThere(Detail):
 
 @dataclass(frozen=True, slots=True)
 class AwaySince(Detail):
-    """Node that has been without a device plugin for the longest time. since: when at the latest, RFC 3339."""
+    """Node that has been without a device plugin for the longest time. since: it was already missing then, RFC 3339."""
 
     since: str
     node: str
@@ -332,7 +332,7 @@ def out_of_use(
 ) -> Iterator[Rejection]:
     """Reject rows that have enough cards of sufficient size, but too few of them usable.
 
-    The reason names the worst health among the unusable ones.
+    The reason names the worst health of the unusable cards of the row.
     there: bool[cards, rows], cards that the pod may request. short: bool[rows], rows not explained yet.
     """
     if not short.any():

@@ -167,7 +167,7 @@ class NodeResourcesFitArgs(PluginArgs):
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """Requests of a class of pods, as columns. names: in the order of kube-scheduler's messages, `pods` first.
+    """Requests of a class of pods, as columns. names: in the order of kube-scheduler's messages.
 
     version: version of the resource table for which `indexes` is valid. indexes: intp[asked], resources that some node
     offers; amounts: int64[asked, 1]; there: both as pairs. missing: names of resources that no node offers.

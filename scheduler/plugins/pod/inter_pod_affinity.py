@@ -36,7 +36,7 @@ _POINTS: Final = MAX_SCORE // POINT
 class Own:
     """The pod's own affinity terms, without those that can match no pod.
 
-    affinity: terms that the same pod must match together. impossible: one of them can match no pod.
+    affinity: a pod counts only if it matches all of these terms. impossible: one of them can match no pod.
     anti_affinity: each term counts alone. preferred: with weights, negative for anti-affinity.
     """
 
