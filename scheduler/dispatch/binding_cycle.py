@@ -63,8 +63,9 @@ class _Doubt:
 class Binder:
     """Sender of Bindings. timeout_s: for one POST. now_s: monotonic seconds.
 
-    backoff_s: wait by the number of consecutive attempts without a definite answer. on_retry: called for each such
-    attempt, with its HTTP status (0 if there was none). gone: by UID, whether the watch has shown that the pod is gone.
+    backoff_s: the wait before the next attempt, by number of consecutive attempts without a definite answer.
+    on_retry: called for each such attempt, with its HTTP status (0 if there was none). gone: by UID, whether the watch
+    has shown that the pod is gone.
     """
 
     cluster: Cluster
@@ -107,7 +108,7 @@ class Binder:
                 raise BindRejected(message, settled=True)
 
     async def _attempt(self, binding: Binding, doubt: _Doubt, *, first: bool) -> None:
-        """Send one POST, and a GET if that decides. Returns if bound; raises BindRejected or BindUnknown."""
+        """Send one POST, then a GET if its answer leaves the outcome open. Raises BindRejected or BindUnknown."""
         try:
             async with self.limit.request(binding.pod.namespace, first=first):
                 doubt.sent_s = self.now_s()
@@ -141,7 +142,7 @@ class Binder:
         await self._read(binding, doubt, BindRejected(f"the API server failed to bind it: {error.message}"))
 
     async def _read(self, binding: Binding, doubt: _Doubt, rejected: BindRejected) -> None:
-        """GET the pod. Returns if bound as in `binding`; raises BindRejected, or BindUnknown if it is too early."""
+        """GET the pod. Returns if it is bound as in `binding`; otherwise raises BindRejected or BindUnknown."""
         try:
             async with self.limit.request(binding.pod.namespace):
                 pod = await self.cluster.pod(binding.pod.namespace, binding.pod.name)
@@ -182,7 +183,7 @@ class _WaitingPod:
 
 
 class WaitingPods:
-    """Placed pods that wait for Permit plugins, by UID. kube-scheduler's waitingPodsMap.
+    """Placed pods that wait for Permit plugins, by UID. Corresponds to kube-scheduler's waitingPodsMap.
 
             placed ──Permit says Wait──▶ WAITING ──every plugin allows──▶ binds
                                            │

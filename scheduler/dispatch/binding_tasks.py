@@ -41,7 +41,7 @@ class _Preparing:
 
 
 class BindingTasks:
-    """Owner of pods from their decision to its outcome."""
+    """Owner of each placed pod from the decision until the outcome of its Binding is known."""
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ class EventQueue:
     """Queues of all namespaces; see the module."""
 
     def __init__(self, most_events: int, most_in_flight: int, now_s: Callable[[], float]) -> None:
-        """most_events: above it, the oldest Event of the longest queue is dropped. now_s: seconds since any start."""
+        """most_events: above it, the oldest Event of the longest queue is dropped. now_s: monotonic seconds."""
         self.writing = 0  # entries that have been taken
         self._most_events = most_events
         self._now_s = now_s
@@ -82,7 +82,7 @@ class EventQueue:
 
     @property
     def soon(self) -> int:
-        """Number of waiting entries of namespaces that are expected to get answers."""
+        """Number of entries that wait in NEW and CLOSED namespaces, which are expected to get answers soon."""
         return self._limiters.waiting(CircuitState.NEW) + self._limiters.waiting(CircuitState.CLOSED)
 
     def put_event(self, namespace: str, event: _Event) -> _Event | None:
@@ -121,8 +121,9 @@ class EventQueue:
             self._end_if_empty(queue)
 
     def take(self, *, at_once: bool = False) -> Unwritten | float:
-        """The next entry; or when to call again, unless a new entry, an answer or a finished write comes earlier.
+        """Return the next entry to write, or the time at which to call again if there is none.
 
+        Call again earlier after a new entry, an answer or a finished write.
         at_once: also take from namespaces that get no answers. Hand back the entry with `done` or `put_back`.
         """
         now_s, next_s = self._now_s(), inf

@@ -5,8 +5,8 @@ PreBind.
 `namespace_limiters` sets how many requests a namespace may have in flight. So a failing webhook in one namespace does
 not delay others, and a server that rejects everything gets few requests.
 
-Free requests go to the waiting namespaces round-robin, one each; within a namespace, first come, first served. Either
-all idle namespaces of a circuit state may send or none, so only one per state is examined, however many wait:
+Free requests go to the waiting namespaces round-robin, one each; within a namespace, first come, first served. If
+one idle namespace of a circuit state may send, all of that state may, so only one per state is examined:
 
     IDLE, by state and turn ──a request──▶ BUSY, at most as many as the limit ──its last answer──▶ IDLE
               ▲                                                          └──a failure──▶ PAUSED
@@ -48,7 +48,7 @@ class Stopped(Exception):
 
 @dataclass(slots=True, eq=False)
 class _RequestQueue:
-    """Waiting requests of one namespace. first: the requests that are the first of their pods.
+    """Waiting requests of one namespace. first: those that are the first request of their pod.
 
     turn: of two namespaces that may send, the one with the lower number goes first.
     """
@@ -71,7 +71,7 @@ class InFlightLimit:
         *,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """most: requests in flight, >= 1. now_s: monotonic seconds. backoff_s: pause, by consecutive failures.
+        """most: maximum in flight, >= 1. now_s: monotonic seconds. backoff_s: pause, by number of consecutive failures.
 
         on_free: called when `taken` may have decreased. leads: called before each request; if it returns False, the
         caller gets NotSent.
@@ -106,7 +106,7 @@ class InFlightLimit:
         return self._limiters.pause_reason(namespace)
 
     def pause_kind(self, namespace: str) -> str:
-        """The `failure_kind` of `pause_reason`."""
+        """Return the `failure_kind` of the namespace's `pause_reason`."""
         return failure_kind(self._limiters.pause_reason(namespace))
 
     def lets_pass(self, namespace: str) -> bool:
@@ -137,7 +137,7 @@ class InFlightLimit:
             self._limiters.leave(limiter)
 
     def request(self, namespace: str, *, first: bool = False) -> "InFlightRequest":
-        """A request, sent inside `binding`. Its ApiError, or success, updates the circuit state of the namespace.
+        """Return a context for one request, to enter inside `binding`. The outcome updates the namespace's circuit.
 
         first: whether it is the first request of its pod. Entering raises Stopped; for a first request also
         NamespacePaused, if the namespace fails while the request waits.
@@ -145,7 +145,7 @@ class InFlightLimit:
         return InFlightRequest(self, self._limiters.limiter(namespace), first=first)
 
     async def acquire(self, limiter: NamespaceLimiter, *, first: bool) -> None:
-        """Wait for a free request; see `request`."""
+        """Wait until the request may be sent; see `request`."""
         await self._turn_of(limiter, first=first)
         if not self._leads():
             error = NotSent()
@@ -178,7 +178,7 @@ class InFlightLimit:
                     waiting.set_exception(Stopped())
 
     def _free(self, limiter: NamespaceLimiter) -> None:
-        """Give the share of an ended request to a waiting one."""
+        """End a request, and let waiting ones start."""
         self._limiters.ends(limiter)
         if queue := self._queues.get(limiter.name):
             self._file(queue)
@@ -216,7 +216,7 @@ class InFlightLimit:
         return self._turns
 
     def _file(self, queue: _RequestQueue) -> None:
-        """Put the queue into the collection where it belongs now."""
+        """Move the queue to the collection for its current state: idle, busy or paused."""
         self._unfile(queue)
         limiter = queue.limiter
         if limiter.in_flight:
@@ -241,7 +241,7 @@ class InFlightLimit:
             del self._queues[queue.limiter.name]
 
     def _serve(self) -> None:
-        """Grant free requests in turn, and set a timer if a later grant depends on time alone."""
+        """Start waiting requests in turn. Sets a timer if the next start depends on time alone."""
         if not self._queues and self._timer is None:
             return
         now_s = self._now_s()
@@ -259,14 +259,14 @@ class InFlightLimit:
             self._timer = asyncio.get_running_loop().call_later(next_s - now_s, self._serve)
 
     def _next(self, now_s: float) -> _RequestQueue | None:
-        """The namespace that may send and has the next turn; None if none may send."""
+        """Return the queue that may send and has the next turn; None if none may send."""
         firsts = (heap.first() for heap in self._idle.values())
         queues = [*(first[1] for first in firsts if first is not None), *self._busy.values()]
         may_send = (queue for queue in queues if self._limiters.may_send(queue.limiter, now_s))
         return min(may_send, key=attrgetter("turn"), default=None)
 
     def _give(self, queue: _RequestQueue, now_s: float) -> None:
-        """Grant a request to the first waiting one. Other namespaces take their turns before its next one."""
+        """Start the first waiting request. Other namespaces take their turns before the next one of this queue."""
         waiting = queue.waiting[0]
         queue.turn = self._next_turn()
         self._forget(queue, waiting)

@@ -1,8 +1,8 @@
-"""The ledger audit on a timer: every node in turn, a few milliseconds at a time.
+"""Audits the ledger periodically: one node after another, for a few milliseconds at a time.
 
     wait ── period ──▶ audit node after node, in slices ──▶ wait
 
-Every round reports each finding, as long as the finding persists.
+A finding is reported in every round as long as it persists.
 """
 
 import asyncio

@@ -4,10 +4,9 @@
      │                    │                          │
      └────────────────────┴──no definite answer──────┴──▶ OPEN ──an answer──▶ CLOSED
 
-    NEW:    no answer is remembered. One request shows whether the namespace gets answers.
-    CLOSED: at most three times as many requests as are free. So each namespace leaves some for the next one, whatever
-            happens to its own requests: alone it has three quarters of the limit, the next has three quarters of the
-            rest.
+    NEW:    no answer is known yet. One request shows whether the namespace gets answers.
+    CLOSED: at most three times as many requests as are free. So a namespace always leaves some for the next one: the
+            first has three quarters of the limit, the next has three quarters of the rest.
     SLOW:   all its requests are in flight, more of its pods ask for one, and no answer has come. Its next pods wait in
             the queue without a message; they are served in order when an answer comes.
     OPEN:   a failure, or no answer for a second. After a pause, one request at a time (half-open); all open namespaces
@@ -18,8 +17,9 @@ second without requests, and after a failure. So if many namespaces start at onc
 beyond the window wait in the queue, where pods of other namespaces pass them.
 
 Over all namespaces: a request counts as possibly unanswered if its namespace is not CLOSED, or is currently silent.
-These requests leave a quarter of the limit free for a SLOW or OPEN namespace that asks next, and a sixteenth for a NEW
-one. So a namespace that gets answers can always send, and a new one soon, however many others hang at once.
+A SLOW or OPEN namespace sends only while such requests fill less than three quarters of the limit; a NEW one, less than
+fifteen sixteenths. So a namespace that gets answers can always send, and a new one soon, however many others hang at
+once.
 
 Only decides; `in_flight_limit` does the waiting. now_s: monotonic seconds.
 """
@@ -50,7 +50,7 @@ _MOST_REMEMBERED: Final = 4096
 
 
 class CircuitState(IntEnum):
-    """State of a namespace; see the module. Integers index counters faster: other enum members hash by name."""
+    """State of a namespace's circuit; see the module. An IntEnum, because ints hash faster as keys of counters."""
 
     NEW = auto()
     CLOSED = auto()
@@ -60,12 +60,12 @@ class CircuitState(IntEnum):
 
 @dataclass(slots=True, kw_only=True)
 class NamespaceLimiter:
-    """A namespace with pods that are being bound.
+    """State of a namespace with pods that are being bound.
 
     in_flight: requests. waiting: requests that ask to be sent. pods: being bound, with or without a request in flight.
-    window: maximum requests in flight, by the answers so far. failures: consecutive ones without a definite answer;
-    why: message of the last failure. paused_until_s: end of the pause. silent_since_s: time of the last definite
-    answer, or of the first request after an idle time.
+    window: maximum number of requests in flight; grows with each answer. failures: number of consecutive requests
+    without a definite answer. why: message of the last failure. paused_until_s: end of the pause. silent_since_s: time
+    of the last definite answer, or of the first request after an idle time.
     """
 
     name: str
@@ -84,7 +84,7 @@ class NamespaceLimiters:
     """All namespaces; see the module. Owned by the event loop."""
 
     def __init__(self, most: int) -> None:
-        """most: requests in flight, >= 1."""
+        """most: maximum number of requests in flight, >= 1."""
         self.in_flight = 0
         self._most = most
         self._most_open = max(1, most // 4)
@@ -177,11 +177,11 @@ class NamespaceLimiters:
         return limiter
 
     def limiter(self, name: str) -> NamespaceLimiter:
-        """Limiter of a namespace that has entered and not left."""
+        """Return the limiter of a namespace between `enter` and `leave`."""
         return self._by_name[name]
 
     def leave(self, limiter: NamespaceLimiter) -> None:
-        """Record that a pod is no longer being bound. A namespace without pods keeps only its last answer."""
+        """Record that a pod is no longer being bound. Without pods, only the last answer and the window are kept."""
         limiter.pods -= 1
         if not limiter.pods:
             self._open -= limiter.state is CircuitState.OPEN
@@ -247,7 +247,7 @@ class NamespaceLimiters:
     # Helpers
 
     def _new(self, name: str, now_s: float) -> NamespaceLimiter:
-        """Limiter of a namespace without pods that are being bound."""
+        """Return a limiter for a namespace that had none, starting from its last known answer."""
         window, silent_since_s = self._answered.get(name, (0, -inf))
         state = CircuitState.CLOSED if window else CircuitState.NEW
         return NamespaceLimiter(
@@ -263,7 +263,7 @@ class NamespaceLimiters:
         return max(_FEWEST_PODS_OPEN, self._most_open // max(1, self._open))
 
     def _share(self, limiter: NamespaceLimiter) -> int:
-        """Three quarters of the rest of the limit. Source: dynamic thresholds, Choudhury and Hahne, 1998, alpha = 3."""
+        """Three quarters of what others leave. Source: dynamic thresholds, Choudhury and Hahne, 1998, alpha = 3."""
         rest = limiter.in_flight + self.free
         return rest - rest // 4
 
@@ -301,5 +301,5 @@ def failure_kind(why: str) -> str:
 
 
 def _is_silent(limiter: NamespaceLimiter, now_s: float) -> bool:
-    """Whether a CLOSED namespace is silent; namespaces in other states count in any case."""
+    """Whether the namespace is CLOSED and silent. Requests of other states count as possibly unanswered anyway."""
     return limiter.state is CircuitState.CLOSED and now_s >= limiter.silent_since_s + _SLOW_S

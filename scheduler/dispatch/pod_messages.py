@@ -1,4 +1,4 @@
-"""Messages for the owners of waiting pods: the latest message, and what has been written of it. One entry per pod.
+"""Messages for the owners of waiting pods. There is one entry per pod: its latest message, and the writes so far.
 
 A new message replaces the previous one, written or not. The messages written so far decide whether another write is
 useful:
@@ -48,7 +48,7 @@ class PodMessage:
 
 @dataclass(slots=True)
 class WrittenEvent:
-    """An Event for one set of reasons. name: the name of the first Event that was written. seen: total count.
+    """An Event for one set of reasons. name: of the first Event written. seen: number of messages with these reasons.
 
     sent_s: `noted_s` of the last message that was sent. failures: consecutive failed requests.
     """
@@ -100,7 +100,7 @@ class PodMessageState:
 
     @property
     def event(self) -> WrittenEvent:
-        """Event for the current reasons."""
+        """The Event for the reasons of the latest message."""
         return self.events[self.latest.reasons]
 
     def update(self, message: PodMessage) -> None:
@@ -126,10 +126,10 @@ class PodMessageState:
 
     @property
     def again_after_s(self) -> float:
-        """Seconds until the condition is written again.
+        """Seconds until the next attempt to write the condition.
 
-        The time grows: otherwise a namespace whose writes hang would occupy all senders, and so would a writer that
-        overwrites the condition every time.
+        The time grows with each failure and each overwrite. Otherwise a namespace whose writes hang, or a writer that
+        keeps overwriting the condition, would occupy all senders.
         """
         return again_after_s(self.failures + self.replaced)
 

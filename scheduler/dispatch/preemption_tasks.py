@@ -4,11 +4,11 @@
           └──▶ for each victim: DELETE with its UID ── accepted ──▶ Event Preempted, condition DisruptionTarget
                                 └─ its Binding is not sent yet: it is cancelled, and the victim waits again
 
-Decisions continue meanwhile, because the nomination is booked in the tables. If a DELETE fails, the task ends: the
-nomination is dropped, and victims are deleted for the pod again after a back-off. The task also ends if the pod is gone
-or nominated elsewhere; the remaining victims stay. Only the watch proves that a victim is gone; a 404 or 409 does not,
-while the watch still shows it. A victim whose DELETE failed before is deleted first, and nothing else is written until
-that is accepted. So a deletion that keeps failing costs one request per back-off. Source: kube-scheduler,
+Other pods are scheduled in the meantime, because the nomination is booked in the tables. If a DELETE fails, the task
+ends: the nomination is dropped, and victims are deleted for the pod again after a back-off. The task also ends if the
+pod is gone or nominated elsewhere; the remaining victims stay. Only the watch proves that a victim is gone; a 404 or
+409 does not, while the watch still shows it. A victim whose DELETE failed before is deleted first, and nothing else is
+written until that is accepted. So a deletion that keeps failing costs one request per back-off. Source: kube-scheduler,
 framework/preemption/executor.go, which writes the condition first. Reason for the difference:
 docs/develop/decisions/0035-choose-victims-per-card.md.
 """
@@ -188,9 +188,9 @@ class PreemptionTasks:
             raise ApiFailed(error.message, error.status) from error
 
     async def _patiently(self, about: Pod, request: Callable[[], Awaitable[None]]) -> None:
-        """Send the request, which is safe to repeat, and retry it a few times while its outcome is unknown.
+        """Send an idempotent request, and retry it a few times while its outcome is unknown.
 
-        A namespace without answers, for example because a webhook hangs, leaves the limit to others.
+        Uses `InFlightLimit`, so a namespace whose webhook hangs does not delay the requests of others.
         """
         namespace = about.key.namespace
         for attempt in range(1, _TRIES):
@@ -213,7 +213,7 @@ class PreemptionTasks:
 
 
 def _why(error: ApiError, victim: Pod, preemptor: Pod) -> str:
-    """The API server's answer about a victim. Readers in another namespace do not see the victim's name."""
+    """Return the API server's answer about a victim, without the victim's name if the pod is in another namespace."""
     if victim.key.namespace == preemptor.key.namespace:
         return error.message
     answer = f"HTTP status {error.status}" if error.status else "no answer"

@@ -37,7 +37,7 @@ class Problems:
         self._unreported.clear()
 
     def report(self, problem: Problem) -> None:
-        """Report a problem: a lasting one only once, an occurrence each time."""
+        """Report a problem. A lasting problem is reported only once, an occurrence each time."""
         if not self._leads:
             self._unreported[problem] = True
         elif problem.happened:

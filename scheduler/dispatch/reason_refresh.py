@@ -45,7 +45,7 @@ class ReasonRefresh:
         self._wake = wake
 
     async def run(self) -> None:
-        """Alternate slices and rests."""
+        """Alternate between re-evaluating pods and resting."""
         while True:
             rest_s = self.slice()
             await asyncio.sleep(rest_s)

@@ -51,7 +51,7 @@ class Recorder:
     """Writer of Events and conditions.
 
     busy: whether a backlog is being bound now. waits: by UID, whether the pod is still waiting; a message must not
-    reach a placed pod. known: by UID, whether it is in the queue.
+    reach a placed pod. known: by UID, whether the pod is in the queue.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Recorder:
         known: Callable[[str], bool],
         on_lost: Callable[[str, str], None],
     ) -> None:
-        """now_s: monotonic seconds, for due times. unix_ns: nanoseconds, for users.
+        """now_s: monotonic seconds, for due times. unix_ns: Unix time in nanoseconds, for users to read.
 
         on_lost: called with (what, why) for each entry that could not be written.
         """
@@ -96,7 +96,7 @@ class Recorder:
 
     @property
     def pending_soon(self) -> int:
-        """Number of unwritten entries of namespaces that are expected to get answers."""
+        """Number of unwritten entries in namespaces that are expected to get answers soon."""
         return self._queue.soon + self._queue.writing
 
     def scheduled(self, pod: Pod, node: str, cards: Sequence[CardShare] = ()) -> None:
@@ -264,7 +264,7 @@ class Recorder:
         self._hand_out()
 
     async def _send(self, entry: Unwritten, *, patient: bool) -> None:
-        """Write the entry; requeue it after a failed try. patient: then return at once instead of waiting here."""
+        """Write the entry, or requeue it for a retry. patient: whether to skip the back-off after requeuing."""
         try:
             await self._write(entry)
         except _Again as again:
@@ -322,7 +322,7 @@ class Recorder:
             state.condition_written(message)
 
     def _later(self, state: PodMessageState) -> None:
-        """Write the latest message after a while: the next attempt may be minutes away, or bring no news."""
+        """Schedule a write of the latest message: the pod's next attempt may be minutes away, or bring no news."""
         if state.again:
             return
         state.again = True

@@ -1,13 +1,13 @@
-"""Binds the volumes of a placed pod before the pod: writes the decision, then waits until its claims are bound.
+"""Binds a placed pod's volumes before it binds the pod: writes the decision, then waits for the pod's claims.
 
     to_write ── PATCH each ──▶ WAITING ── every claim is bound ─▶ returns
-                                 │  └── a watch event of one of them: looks again
-                                 └── time-out, or the claims can no longer be bound ─▶ VolumesFailed
+                                 │  └── a watch event for one of them: examined again
+                                 └── timeout, or the claims can no longer be bound ─▶ VolumesFailed
 
 While writes for a namespace fail, only a few of its pods wait for their turn; the others fail at once. A write is never
 undone: the next attempt, or the next process, finds the volume reserved for its claim, and the node in the claim. After
-an event of a claim, each pod that waits for the claim examines only that claim. Source: kube-scheduler,
-plugins/volumebinding/binder.go, BindPodVolumes, which looks once a second.
+a watch event for a claim, each pod that waits for it checks only that claim. Source: kube-scheduler,
+plugins/volumebinding/binder.go, BindPodVolumes, which polls once a second.
 """
 
 import asyncio

@@ -30,7 +30,7 @@ class WaitingCopy:
     now_s: float
 
     def text(self) -> Iterator[bytes]:
-        """Both families, after empty pieces while numbers are collected: the renderer may pause after each piece."""
+        """Text of both metric families. Yields b"" while it counts, so that the renderer can pause in between."""
         pods: Counter[str] = Counter()
         longest_s: dict[str, float] = {}
         for first in range(0, len(self.states), _PIECE):

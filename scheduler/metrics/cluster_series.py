@@ -2,9 +2,9 @@
 
     event loop: copied() ──▶ ClusterCopy ──▶ another thread: text()
 
-For 5,000 nodes of 8 cards these are 90,000 lines. As objects of prometheus-client they would cost seconds and hundreds
-of megabytes, so the text is written here. Each piece is small, so that the renderer can pause between pieces. Source of
-the format: prometheus.io/docs/instrumenting/exposition_formats, "Text-based format".
+For 5,000 nodes with 8 cards each, these are 90,000 lines. As objects of prometheus-client they would cost seconds and
+hundreds of megabytes, so the text is written here. Each piece is small, so that the renderer can pause between pieces.
+Source of the format: prometheus.io/docs/instrumenting/exposition_formats, "Text-based format".
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -160,7 +160,7 @@ def _largest(requested: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def _two_gauges(first: Series, second: Series, values: Iterable[tuple[str, int, int]]) -> Iterator[bytes]:
-    """Two families over the same series. Lines of a family stay together, so the second family comes last."""
+    """Two families over the same series. A family's lines must be contiguous, so the second follows the first."""
     waiting = [second.head()]
     yield first.head()
     rest = iter(values)
@@ -180,5 +180,5 @@ def _lines(lines: Iterable[str]) -> bytes:
 
 
 def escaped(value: str) -> str:
-    """The label value, escaped: a node's annotation may contain anything."""
+    """Return the label value with special characters escaped, because a node's annotation may contain any text."""
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -49,9 +49,9 @@ class Tally:
         self._lines: LRUCache[Hashable, _Line] = LRUCache(maxsize=_REMEMBERED)
 
     def count(self, key: Hashable, reason: str) -> int:
-        """Count one event. Returns the number of events that a log line should now stand for; 0 to log nothing.
+        """Count one event. Returns how many events a log line should represent now; 0: do not log.
 
-        The first event is logged at once, the same reason again every 5 minutes, another reason after 30 s.
+        The first event is logged at once, a repeat of the same reason every 5 minutes, a different one after 30 s.
         """
         now_s, last = self._now_s(), self._lines.get(key)
         if last is None:
@@ -107,7 +107,7 @@ class ServiceObserver:
         self._metrics.lost_wakeups.inc()
 
     def post_filtered(self, begun: int, post_filtered: PostFiltered | None) -> None:
-        """Log and count a run of PostFilter for unschedulable pods. begun: searches so far."""
+        """Log and count a run of PostFilter for unschedulable pods. begun: total number of searches so far."""
         self._metrics.preemptions.inc(begun - self._searches)
         self._searches = begun
         if post_filtered is not None and post_filtered.reserved is not None:

@@ -39,7 +39,7 @@ _NOBODY: Final = -1
 
 
 class CardHolders(CardFact[_Holder]):
-    """Pods on each card by namespace: a query about one namespace costs only its own pods."""
+    """Pods on each card by namespace, so that a query about one namespace examines only its own pods."""
 
     booking_change: ClassVar[Change] = Change.CARDS | Change.COMPANY
 
@@ -80,8 +80,8 @@ class CardHolders(CardFact[_Holder]):
 class _Namespace:
     """Pods of one namespace, with one entry for each pod on each card.
 
-    code_at, row_at, slot_at: int32[entries]: labels and card; code _NOBODY for a free entry. on: row -> slot -> its
-    entries. Pods with equal labels have the same code.
+    code_at, row_at, slot_at: int32[entries], the code of the pod's labels, and the card. Pods with equal labels have
+    the same code; a free entry has _NOBODY. on: row -> slot -> its entries.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class _Namespace:
 
 
 def _once_per_values(selector: Expressions) -> Callable[[Mapping[str, str]], bool]:
-    """Return a function that matches labels, computed once for equal values of the keys that `selector` names."""
+    """Return a function that matches labels. It caches results by the values of the keys that `selector` names."""
     keys = tuple({expression.key: None for expression in selector})
     known: dict[tuple[str | None, ...], bool] = {}
 
@@ -172,7 +172,7 @@ TOGETHER: Final = f"node(s) had too few cards with a pod that {names.CARD_AFFINI
 
 @dataclass(frozen=True, slots=True)
 class CardTerms:
-    """Card affinity of a pod. together: its cards hold a matching pod; apart: they hold none. None if not annotated."""
+    """Card affinity of a pod. together: selects pods that its cards must hold; apart: must not hold; None if unset."""
 
     together: Expressions | None
     apart: Expressions | None

@@ -40,7 +40,7 @@ _FEW_ROWS: Final = 64
 
 
 def by_width(cards: CardColumns, rows: Rows, judge: Callable[[Rows], NDArray[AnyT]]) -> NDArray[AnyT]:
-    """Join the answers of `judge`, one for each of `rows`. It is called for rows of one width at a time."""
+    """Join the answers of `judge`. It is called once for each group of rows with equally many card slots."""
     if not cards.mixed:
         return judge(rows)
     answers = []
@@ -52,7 +52,7 @@ def by_width(cards: CardColumns, rows: Rows, judge: Callable[[Rows], NDArray[Any
 
 
 def together(cards: CardColumns, found: Sequence[tuple[RowGroup, Rejection]], rows: int) -> Rejection:
-    """Join the same rejection over rows of several widths into one rejection over all rows."""
+    """Join the same rejection of several row groups (see `by_width`) into one rejection over all rows."""
     group, first = found[0]
     if group.places is None and not cards.mixed:
         return first
@@ -171,7 +171,7 @@ def idle_score(cards: CardColumns, rows: Rows) -> Int64Array:
 
 
 def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """Return the cards that can be allocated to this pod, regardless of their free memory."""
+    """Return bool[cards, rows]: the card can be allocated to this pod, regardless of its free memory."""
     may = cards.available[:, rows]
     if request.exclusive:
         may = may & (cards.holders[:, rows] == 0)
@@ -189,7 +189,7 @@ def could_hold(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray
 
 
 def selected(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
-    """Return the cards of the models and UUIDs that the pod requests."""
+    """Return bool[cards, rows]: the card has a model and UUID that the pod accepts."""
     found = np.ones(cards.units[:, rows].shape, dtype=np.bool_)
     if request.models:
         found &= _of_models(cards, request.models, rows)
@@ -220,7 +220,7 @@ _NOT_ENOUGH: Final = np.iinfo(np.int64).max
 def held_by_terminating(tables: Tables, request: GpuRequest, rows: RowArray) -> str:
     """Return text such as `16 held by 1 terminating pod` if a row would fit without such pods; otherwise "".
 
-    rows: intp[…], of one width. The text is about the row that waits for the fewest units.
+    rows: intp[…], with equally many card slots. The text is about the row that waits for the fewest units.
     """
     leaving = _by_row(tables)
     here = rows[np.isin(rows, list(leaving))] if leaving else rows[:0]

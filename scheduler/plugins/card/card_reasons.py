@@ -64,7 +64,7 @@ _MOST_ASKED: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class CardsOut(Detail):
-    """Number of cards that are out of use, and why. reasons: for their health, the most frequent first."""
+    """Number of cards that are out of use, and why. reasons: causes of their health, most frequent first."""
 
     cards: Counter[Out]
     reasons: Counter[tuple[Out, str]]
@@ -114,7 +114,7 @@ class ModelsThere(Detail):
 
 @dataclass(frozen=True, slots=True)
 class AwaySince(Detail):
-    """Node that has been without a device plugin for the longest time. since: at least since then, RFC 3339."""
+    """Node that has been without a device plugin for the longest time. since: it was already missing then, RFC 3339."""
 
     since: str
     node: str
@@ -140,7 +140,7 @@ def away_since(tables: Tables, rows: Rows, counted: BoolArray) -> AwaySince:
 
 @dataclass(frozen=True, slots=True)
 class SeeNode(Detail):
-    """Node with an Event that says more; the first by name."""
+    """Node with an Event that names the cause; of several nodes, the first by name."""
 
     node: str
 
@@ -149,7 +149,7 @@ class SeeNode(Detail):
         return f"{reason}, node {self.node}: the node's Event GPUNotReady names the cause"
 
     def joined(self, other: "SeeNode") -> "SeeNode":
-        """Return the first by name."""
+        """Return the detail whose node comes first by name."""
         return min(self, other, key=lambda one: one.node)
 
 
@@ -166,7 +166,7 @@ STATE_DETAILS: Final[Mapping[int, Callable[[Tables, Rows, BoolArray], Detail]]] 
 
 
 def out_codes(cards: CardColumns, rows: Rows) -> Int8Array:
-    """Return int8[cards, rows] of Out, also for what only the tables know: a UUID that is used on another node."""
+    """Return int8[cards, rows] of Out. This covers UUIDs that another node also uses, which only the tables know."""
     codes: Int8Array = cards.out[:, rows]
     twice = (codes == Out.IN_USE) & ~cards.usable[:, rows] & (cards.units[:, rows] > 0)
     return np.where(twice, np.int8(Out.ANNOUNCED_TWICE), codes)
@@ -234,7 +234,7 @@ def _barred(cards: CardColumns, request: GpuRequest, here: RowArray, may: BoolAr
 
 @dataclass(frozen=True, slots=True)
 class _NthFreest:
-    """Rows with the best N-th freest card. free: units on it, < 0 if there is none. of: its total units.
+    """Rows with the best N-th freest card. free: its free units, < 0 if there is no such card. of: its total units.
 
     places: indexes into the evaluated rows. slots: intp[N, places], the freest first.
     """
@@ -330,8 +330,9 @@ def all_unhealthy(cards: CardColumns, rows: Rows) -> BoolArray:
 def out_of_use(
     cards: CardColumns, request: GpuRequest, rows: Rows, there: BoolArray, short: BoolArray
 ) -> Iterator[Rejection]:
-    """Reject rows on which too few of the cards that are large enough are in use, by the worst health there.
+    """Reject rows that have enough cards of sufficient size, but too few of them usable.
 
+    The reason names the worst health of the unusable cards of the row.
     there: bool[cards, rows], cards that the pod may request. short: bool[rows], rows not explained yet.
     """
     if not short.any():

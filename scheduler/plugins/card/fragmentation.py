@@ -42,9 +42,9 @@ class PlacementEffect(NamedTuple):
     slots: RowArray
 
     def of(self, known: Rows, rows: Rows) -> "PlacementEffect | None":
-        """Return the effect on `rows` if they are the known rows or one of them.
+        """Return the effect on `rows` if they are the `known` rows or one of them; otherwise None.
 
-        known, rows: each evaluated together.
+        known: the rows of this effect.
         """
         if isinstance(known, slice):
             return self if isinstance(rows, slice) and known == rows else None
@@ -55,7 +55,7 @@ class PlacementEffect(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A node that the pod may get. cards: (free units, model code) of each card there. cpu: free millis."""
+    """A node that the pod may get. cards: (free units, model code) of each card there. cpu: free millicores."""
 
     row: int
     cards: Sequence[tuple[int, int]]
@@ -65,7 +65,7 @@ class _Place(NamedTuple):
 def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> PlacementEffect:
     """Return the effect of a one-card pod on the best card of each row, the tightest on ties.
 
-    rows: evaluated together. fits: bool[cards, rows]; a row without any gets any score and slot.
+    rows: evaluated together. fits: bool[cards, rows]; a row without a fitting card gets an arbitrary score and slot.
     """
     if (row := only_row(rows)) is not None:
         scores, slots = _best_cards_of_few(pod, tables, tables.target.columns_of(row), np.array([row]), fits)
@@ -83,7 +83,7 @@ def on_best_card(pod: Pod, tables: Tables, rows: Rows, fits: BoolArray) -> Place
 
 
 def on_cards(pod: Pod, tables: Tables, rows: Rows, slots: RowArray) -> Int64Array:
-    """Return int64[rows], 0..MAX_SCORE: scores of a pod that gets these cards, or none.
+    """Return int64[rows], 0..MAX_SCORE: scores of a pod that gets these cards, or no cards.
 
     slots: intp[cards of the pod, rows].
     rows: evaluated together.
@@ -131,7 +131,7 @@ def _best_cards(pod: Pod, tables: Tables, part: Part, fits: BoolArray) -> tuple[
 def _best_cards_of_few(
     pod: Pod, tables: Tables, columns: RoomColumns, rows: RowArray, fits: BoolArray
 ) -> tuple[Int64Array, RowArray]:
-    """Compute `_best_cards_of` in a third of the time. A row without a fitting card gets any score and slot."""
+    """Compute `_best_cards_of` in a third of the time. The result is arbitrary for a row without a fitting card."""
     places: list[_Place] = []
     slots: list[int] = []
     begins: list[int] = []
@@ -180,7 +180,7 @@ def _on_slots(pod: Pod, tables: Tables, part: Part, slots: RowArray) -> Int64Arr
 def _steps_with(
     pod: Pod, columns: RoomColumns, rows: RowArray, cpu: FloatArray, cards: Sequence[tuple[FloatArray, Int32Array]]
 ) -> Int64Array:
-    """Return int64[places]: loss in steps of a placement on each of `rows`. cpu: free millis of each.
+    """Return int64[places]: loss in steps of a placement on each of `rows`. cpu: free millicores of each.
 
     cards: the cards that the pod gets there, each as (free units, model).
     """
@@ -198,7 +198,7 @@ def _steps_with(
 def _steps_of(pod: Pod, columns: RoomColumns, rows: RowArray, left: FloatArray, cpu: FloatArray) -> Int64Array:
     """Return int64[places]: the loss that each placement causes on its row, in multiples of the workload's `step`.
 
-    left: float64[places, 3 x asks], the remaining room; cpu: float64[places], free millis, >= 0.
+    left: float64[places, 3 x asks], the remaining room; cpu: float64[places], free millicores, >= 0.
     """
     workload = columns.workload_on(rows)
     gain = workload.total * _units(pod) - (columns.worth[rows] - workload.worth(Room.of(left), cpu))

@@ -76,7 +76,7 @@ class PercentBooked(CardSums):
 
 
 def percent_per_card(pod: Pod, resource: str) -> int:
-    """Return the pod's request per card, rounded up; at most the amount that a column of many such pods can hold."""
+    """Return the pod's request per card, rounded up and capped: the sum of many pods must fit into a column."""
     total, request = pod.template.requests.get(resource, 0), pod.template.gpu_request
     cards = 1 if request is None else request.cards
     return min(-(-total // cards), _MOST)

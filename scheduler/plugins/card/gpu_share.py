@@ -181,7 +181,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
             return verdicts(cards, _request(pod), row, rejections)
 
     def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:
-        """Return the pod's share on the best card and its total on the node."""
+        """Return the memory that the pod needs on its best card, and in total on the node."""
         request = pod.template.gpu_request
         if request is None:
             return {}
@@ -259,7 +259,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return self._on_best_card(pod, tables, state, rows).scores
 
     def _on_best_card(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> PlacementEffect:
-        """Effect on the best cards, cached for queries about these rows or one of them: the pod usually goes there."""
+        """Effect on the best cards, cached for later queries about these rows, because the pod usually goes there."""
         key, version = _placed_key(tables.cards.width), tables.changes.version
         last = state.find(key)
         if last is not None and last[1] == version and (found := last[2].of(last[0], rows)) is not None:
@@ -274,9 +274,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         return PlacementPolicy.BINPACK if policy is PlacementPolicy.FRAGMENTATION and request.cards > 1 else policy
 
     def _chosen(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
-        """Return intp[request.cards, rows]: the slots that the pod would take; rows without enough fitting cards: any.
+        """Return intp[request.cards, rows]: the slots that the pod would take; arbitrary for rows with too few cards.
 
-        For a row that was scored alone last, as after a booking, the choice is cached: the pod usually goes there.
+        The choice for a single row is cached until the tables change, because the pod usually goes there.
         """
         if only_row(rows) is None:
             return self._choose(pod, tables, state, rows)

@@ -61,7 +61,7 @@ class GpuSharersPerCard(CardFilterPlugin):
 class MaxSharers(NodeFact[None]):
     """Limits of the nodes. limits: int64[nodes], each node's annotation; 0 if it has none.
 
-    nodes: how many nodes have one.
+    nodes: number of nodes with that annotation.
     """
 
     counts_pods: ClassVar[bool] = False

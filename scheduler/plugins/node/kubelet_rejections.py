@@ -56,7 +56,7 @@ class KubeletRejections(PreFilterPlugin, FilterPlugin):
     depends: ClassVar[Change] = Change.REJECTIONS
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """Return the key of the pods that share the rejection, while there is one."""
+        """Return the key that similar pods share, while a rejection lasts; otherwise None."""
         return likeness(pod) if tables.rejections.reasons(pod) else None
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - nothing to keep

@@ -101,7 +101,7 @@ class NodeAffinityArgs(PluginArgs):
     )
 
     def required_terms(self) -> tuple[NodeTerm, ...] | None:
-        """Return the required terms, of which one must match; None if nothing is required."""
+        """Return the required terms, at least one of which must match; None if nothing is required."""
         selector = self.added_affinity.required_during_scheduling_ignored_during_execution
         return None if selector is None else tuple(each.term() for each in selector.node_selector_terms)
 
@@ -229,7 +229,7 @@ def names_conflict(template: Template) -> bool:
 
 
 def _preferred(pod: Pod, state: CycleState) -> Preferred:
-    """Compute the preferences at the first Score: a profile may leave out the Filter and thus PreFilter."""
+    """Return the preferences, computed at the first Score: without the Filter, a profile runs no PreFilter."""
     try:
         return state.read(_PREFERRED)
     except KeyError:

@@ -45,7 +45,7 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
 
 
 class HostPorts(NodeFact[frozenset[HostPort]]):
-    """Addresses of each port in use on each row, with the number of pods."""
+    """Host ports in use on each row: the addresses of each port, with the number of pods that use them."""
 
     booking_change: ClassVar[Change] = Change.PORTS
 

@@ -82,7 +82,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     args: NodeResourcesBalancedAllocationArgs
 
     def scores(self, pod: Pod) -> bool:
-        """Score pods that request any of the resources. Otherwise the least used node would get all other pods.
+        """Score only pods that request one of the resources; the least used node would get all others.
 
         Pods with gpu-mem are scored only if the arguments say so.
         """
@@ -124,7 +124,7 @@ def points(after: int, before: int) -> int:
 def balance(shares: Sequence[float]) -> int:
     """Return the balance, 50..100, rounded down; 100 if all shares are equal.
 
-    shares: requested of each resource, 0..1.
+    shares: the requested share of each resource, 0..1.
     """
     deviation = 0.0
     if len(shares) == _PAIR:

@@ -129,7 +129,7 @@ class ScoringStrategy(PluginArgs):
 
     @property
     def scale(self) -> Scale:
-        """The strategy's way of giving points."""
+        """The points that the strategy gives."""
         if self.requested_to_capacity_ratio is not None:
             shape = self.requested_to_capacity_ratio.shape
             return by_utilization([(point.utilization, point.score * (100 // _MOST_SCORE)) for point in shape])
@@ -167,10 +167,10 @@ class NodeResourcesFitArgs(PluginArgs):
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """Requests of a class of pods, as columns. names: in the order of kube-scheduler's messages, pods first.
+    """Requests of a class of pods, as columns. names: in the order of kube-scheduler's messages.
 
     version: version of the resource table for which `indexes` is valid. indexes: intp[asked], resources that some node
-    offers; amounts: int64[asked, 1]; there: the same as pairs. missing: names of resources that no node offers.
+    offers; amounts: int64[asked, 1]; there: both as pairs. missing: names of resources that no node offers.
     """
 
     names: tuple[str, ...]
@@ -181,7 +181,7 @@ class Requested:
     there: tuple[tuple[int, int], ...]
 
     def fits_on(self, row: int, resources: ResourceColumns) -> bool:
-        """Return whether the node of one row has everything; with Python's numbers this takes a fifth of the time."""
+        """Return whether one row's node has enough of everything. Python numbers take a fifth of the time of arrays."""
         allocatable, requested = resources.allocatable, resources.requested
         for index, amount in self.there:
             if allocatable.item(index, row) - requested.item(index, row) < amount:

@@ -1,7 +1,7 @@
 """Points for the allocated share of a node's resources with the pod on it; NodeResourcesFit ranks nodes by them.
 
 A resource gives 0..100 whole points. The counted resources give their weighted mean, rounded as in kube-scheduler. Each
-way of giving points exists twice: for one row with Python's numbers, and for many rows with arrays. The usual query is
+scale exists twice: for one row with Python's numbers, and for many rows with arrays. The usual query is
 about one changed row, for which arrays cost several times as much.
 Source: kube-scheduler, plugins/noderesources: resource_allocation.go, least_allocated.go, most_allocated.go,
 requested_to_capacity_ratio.go.
@@ -41,9 +41,9 @@ def requestable(name: str) -> str:
 
 
 class Scale(NamedTuple):
-    """A way of giving points. of_row, of_rows: (requested with the pod, allocatable) -> points, 0..100.
+    """A function from usage to points. of_row, of_rows: (requested with the pod, allocatable) -> points, 0..100.
 
-    of_used: a resource without points does not count in the mean, which is then rounded to the nearest.
+    of_used: whether the mean leaves out resources with 0 points; if so, it is rounded to the nearest number.
     """
 
     of_row: Callable[[int, int], int]
@@ -140,9 +140,9 @@ def mean_over(points: Iterable[tuple[Int64Array, BoolArray, int]], *, of_used: b
 
 
 class Column(NamedTuple):
-    """Column of a counted resource for a class of pods. place: its matrix row.
+    """Usage of a counted resource for a class of pods.
 
-    own: amount that one pod of the class adds.
+    place: the resource's index in `requested`. own: amount that one pod of the class adds.
     requested: int64[resources, nodes].
     """
 
@@ -162,7 +162,7 @@ class Column(NamedTuple):
 def column(resources: ResourceColumns, template: Template, name: str, *, assumed: bool) -> Column | None:
     """Return the column; None if no node has the resource, or it is extended and the pod does not request it.
 
-    assumed: cpu and memory count as if every container requested a little.
+    assumed: whether a container without a cpu or memory request counts with a small default.
     """
     if assumed and name == CPU:
         return Column(CPU_INDEX, template.scoring_cpu_millis, resources.scoring_requested)

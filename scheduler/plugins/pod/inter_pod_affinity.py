@@ -34,9 +34,9 @@ _POINTS: Final = MAX_SCORE // POINT
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Terms of the pod itself, without those that can match no pod.
+    """The pod's own affinity terms, without those that can match no pod.
 
-    affinity: all terms match against the same pods. impossible: one of the affinity terms can match no pod.
+    affinity: a pod counts only if it matches all of these terms. impossible: one of them can match no pod.
     anti_affinity: each term counts alone. preferred: with weights, negative for anti-affinity.
     """
 
@@ -124,7 +124,7 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
                 yield existing.closed(against, rows), KEPT_OUT
 
     def opened_by(self, pod: Pod, tables: Tables, state: CycleState) -> int:
-        """Return the changes that may open a domain.
+        """Return the bits of the changes after which a rejected node may accept the pod.
 
         Matching pods may come or go, and pods with a term that matches this pod may go.
         """
@@ -147,7 +147,7 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
         return not self.args.ignore_preferred_terms_of_existing_pods or _has_preferences(pod)
 
     def score_domains(self, pod: Pod, tables: Tables, state: CycleState, feasible: BoolArray) -> Int64Array | None:
-        """Score the preferences of the pod and about it, from the least preferred feasible node (0) upwards."""
+        """Score the pod's preferences, and other pods' preferences about it. The lowest feasible node gets 0."""
         total: Int64Array | None = None
         existing = self._preferences(tables)
         if existing:
@@ -165,7 +165,7 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
         return (total - lowest) * _POINTS // (highest - lowest) * POINT if highest > lowest else None
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """Return the terms that match the pod; for a pod with terms, also their scope and whether they match it."""
+        """Return the terms that match the pod; if it has terms, also its namespace, and whether it matches them."""
         namespace, labels = pod.key.namespace, pod.labels
         existing, preferring = tables.fact(AntiAffinity), self._preferences(tables)
         own = None
@@ -253,8 +253,9 @@ def _matching(
 
 
 def _with_company(pod: Pod, own: Own, tables: Tables, rows: Rows) -> BoolArray:
-    """Return bool[rows]: for every term, a pod in the domain matches all terms; all rows for the first of a group.
+    """Return bool[rows]: for every term, the row's domain has a pod that matches all terms.
 
+    True for all rows if the pod may be the first of its group.
     A nominated pod does not satisfy affinity, because it may never arrive. Source: kube-scheduler,
     RunFilterPluginsWithNominatedPods.
     """

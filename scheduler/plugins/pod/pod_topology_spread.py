@@ -133,7 +133,7 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
         return Rejection(lacking, LACKING, unresolvable=True), Rejection(skewed, SKEWED)
 
     def opened_by(self, pod: Pod, tables: Tables, state: CycleState) -> int:
-        """Return the changes of counted pods and nodes that may open a domain."""
+        """Return the bits of changes of counted pods and nodes after which a rejected node may accept the pod."""
         return spread_constraints.opened_by(self._spread(pod, tables, state), tables.fact(MatchingPods))
 
     def scores(self, pod: Pod) -> bool:

@@ -32,7 +32,7 @@ _POINTS: Final = MAX_SCORE // POINT
 
 @dataclass(frozen=True, slots=True)
 class WrittenConstraint:
-    """A constraint as specified, with its selector parsed.
+    """A constraint from the pod's specification, with its selector parsed.
 
     selector: None matches no pod; for (), see `Constraint.query`.
     honors_…: whether only nodes that this rule allows for the pod count.
@@ -158,8 +158,9 @@ def rejecting(spread: Spread, tables: Tables, rows: Rows) -> tuple[BoolArray, Bo
 def domains(
     template: Template, namespace: str, labels: Mapping[str, str], tables: Tables
 ) -> Iterator[tuple[Constraint, dict[str, int]]]:
-    """Yield each hard constraint that a pod itself has, with the pods per counted domain, as text for users.
+    """Yield (hard constraint, number of spread pods by counted domain), for messages.
 
+    Only the pod's own constraints count.
     A constraint without a counted domain is left out.
     """
     constraints = [constraint_of(each, namespace, labels) for each in written(template)]
@@ -177,7 +178,7 @@ def domains(
 
 
 def opened_by(spread: Spread, pods: MatchingPods) -> int:
-    """Return the bits of changes of spread pods and of counted nodes that can open a node for the pod."""
+    """Return the bits of changes of counted pods and nodes after which a rejected node may accept the pod."""
     bits = SELECTORS_BIT if spread.by_default else 0
     for each in spread.hard:
         bits |= label_bit(each.written.topology_key)

@@ -1,4 +1,4 @@
-"""Reservation for a pod that waits for other pods to leave: on the node where the least has to be freed.
+"""Reservation for a pod that waits until other pods end, on the node where the least has to be freed.
 
 It is unknown when pods will leave. So the reservation is on the node, and its cards, where the smallest share of the
 request is missing; ties by node name. Nodes of expired reservations come last, because their pods may never leave. The
@@ -34,7 +34,7 @@ def best_reservation(
 ) -> Generator[None, None, Candidate | None]:
     """Find the node and cards to reserve, in steps; None if none of the first nodes would take the pod.
 
-    what_if: as if the pod's priority were one higher. priority: its real priority. gpu_mem: the resource's name.
+    what_if: treats the pod as if its priority were one higher. priority: its real priority. gpu_mem: resource name.
     expired: its expired reservations.
     """
     while not what_if.count(PODS_PER_STEP):

@@ -118,7 +118,7 @@ class DefaultPreemption(PostFilterPlugin):
     def _by_amounts(
         self, pod: Pod, what_if: "WhatIf", rows: RowArray
     ) -> Generator[None, None, tuple[list[list[Candidate]], Counter[str]]]:
-        """Find victims by plain amounts on as many of `rows` as are compared; also why some have none."""
+        """Return (candidates by plain amounts for each compared row with some; why the other rows have none)."""
         found: list[list[Candidate]] = []
         reasons: Counter[str] = Counter()
         clean, most, looked_at = False, self._compared(what_if), 0
@@ -145,7 +145,7 @@ class DefaultPreemption(PostFilterPlugin):
         return found, reasons
 
     def _hopeful(self, pod: Pod, what_if: "WhatIf") -> tuple[RowArray, RowArray]:
-        """Return (rows that would fit by amounts and node fields without pods of lower priority, the other rows)."""
+        """Return (rows where amounts and node fields would suffice without lower-priority pods, the other rows)."""
         rows = np.setdiff1d(what_if.rows, what_if.ruled_out, assume_unique=True)
         enough, _ = promising(pod, what_if.minimum, what_if.after_preemption, rows, self.resource_names.gpu_mem)
         return rows[enough], rows[~enough]

@@ -109,7 +109,7 @@ def _share(held: Template, asked: Template) -> float:
 def agreed(
     pod: Pod, what_if: "WhatIf", found: Candidate, since: int
 ) -> Generator[None, None, tuple[Candidate | None, tuple[str, ...]]]:
-    """Run `by_rules` as one step, or two on a node with very many pods. since: version of the plain amounts."""
+    """Run `by_rules` as one step, or as two on a node with very many pods. since: as in `by_rules`."""
     if not what_if.is_there(found.row):
         return None, ()
     potential, tables = lower(pod, what_if.tables, found.row), what_if.tables
@@ -122,8 +122,9 @@ def agreed(
 def by_rules(
     what_if: "WhatIf", found: Candidate, potential: Sequence[PodRecord], since: int
 ) -> tuple[Candidate | None, tuple[str, ...]]:
-    """Return the victims on a node and its cards that the rules accept: those of `found`, or others; or None, and why.
+    """Return (victims that the rules accept, ()), or (None, reasons, if known) without such victims.
 
+    The victims are those of `found`, or others on the same node and cards.
     As in kube-scheduler, the pod must fit without any pod of lower priority, so their affinity does not help.
     potential: from `lower`. since: version of the tables in which no pod of `found` could stay.
     """

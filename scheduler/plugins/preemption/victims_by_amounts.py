@@ -60,7 +60,7 @@ class _Holder(NamedTuple):
 
 
 def kept_place(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord], gpu_mem: str) -> Candidate | None:
-    """Cards with terminating pods, for a nominated pod whose cards are unknown, as after a restart.
+    """Return cards for a nominated pod whose own are unknown, as after a restart: those that terminating pods hold.
 
     None if the cards are known or not requested, or if too little terminates.
     """
@@ -124,7 +124,7 @@ def promising(
 ) -> tuple[BoolArray, Counter[str]]:
     """Return (bool[rows]: enough is available without pods of lower priority, how many rows lack each amount).
 
-    The arguments are those of `by_amounts`, and rows that `after` has counted.
+    rows: must be counted in `after`. The other arguments are as in `by_amounts`.
     """
     reasons: Counter[str] = Counter()
     enough = np.ones(len(rows), dtype=np.bool_)
@@ -142,7 +142,7 @@ def promising(
 
 
 def say_all(pod: Pod) -> bool:
-    """Return whether amounts explain everything on a node that lacks room even without all potential victims."""
+    """Return whether amounts alone explain why a node has no room for the pod even without all potential victims."""
     return not pod.template.host_ports and pod.template.requests.keys() <= _NATIVE
 
 
@@ -172,7 +172,7 @@ def _reason(amount: Amount, gpu_mem: str) -> str:
 
 
 def _rooms_on_cards(tables: Tables, row: int, request: GpuRequest, holders: Sequence[_Holder]) -> dict[int, int]:
-    """Map slots to spare units with the pod on the card and its holders evicted; only cards that are then usable."""
+    """Map usable slots to the units left over with the pod on the card and the card's holders evicted."""
     stored, rooms = tables.cards.stored, dict[int, int]()
     for slot in range(len(tables.cards.slots[row])):
         if _can_be_allocated(tables, row, slot, request, holders):

@@ -250,15 +250,15 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     args: VolumeBindingArgs
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """Return the state of its claims."""
+        """Return the state of the pod's claims."""
         return tables.volumes.of_pod(pod).alike if pod.volumes.claims else None
 
     def cache_key(self, pod: Pod, tables: Tables) -> Hashable:
-        """Return the versions of the available volumes of its claims' classes."""
+        """Return the versions of the available volumes in the classes of the pod's claims."""
         return tables.volumes.of_pod(pod).cache_key if pod.volumes.claims else None
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the claims are looked up again
-        """Reject a pod with a claim that no node can help."""
+        """Reject a pod with a claim that makes it unschedulable on every node."""
         if not pod.volumes.claims:
             return Relevance.SKIP
         claim_states = tables.volumes.of_pod(pod).claim_states
@@ -333,7 +333,7 @@ def _selected_node_gone(claims: Sequence[Delayed], counted: BoolArray) -> Select
 
 
 def _bound(claims: Sequence[Bound], tables: Tables, rows: Rows) -> list[Rejection]:
-    """Return the reason of the first claim that rejects, on each node."""
+    """Return, for each node, the reason of the first claim that rejects it."""
     mismatch: BoolArray = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
     for claim in claims:
         if not claim.there:

@@ -42,7 +42,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
     depends: ClassVar[Change] = Change.LABELS | Change.VOLUMES
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
-        """Return the zones of its volumes, and which of the volumes exist."""
+        """Return the zones of the pod's volumes, and which of the volumes exist."""
         if not pod.volumes.claims:
             return None
         return tuple((one.zones, "" if one.there else one.volume) for one in tables.volumes.of_pod(pod).bound)

@@ -52,7 +52,7 @@ _LARGEST_CARD_MIB: Final = 2**20
 
 
 class BoundBy(StrEnum):
-    """The scheduler that chose a pod's cards. EXTENDER: the legacy one, or another one with its annotations."""
+    """The scheduler that chose a pod's cards. EXTENDER: the legacy one, or another that writes its annotations."""
 
     SCHEDULER = "scheduler"
     EXTENDER = "extender"
@@ -117,7 +117,7 @@ _CHECKS: Final = {
 
 
 def bound_by(pod: Pod) -> BoundBy:
-    """Return the scheduler, by annotations that only we write, or that the extender writes, too."""
+    """Return the scheduler that chose the pod's cards, identified by the pod's annotations."""
     written = pod.annotations
     if names.CARDS in written or names.UNIT_MIB in written:
         return BoundBy.SCHEDULER
@@ -125,7 +125,7 @@ def bound_by(pod: Pod) -> BoundBy:
 
 
 def blockers(reading: ClusterSnapshot, record: PodRecord, largest_mib: int) -> Iterator[AdoptionBlocker]:
-    """Yield the blockers of a pod with a node that holds units. largest_mib: of all cards in the cluster."""
+    """Yield the blockers of a pod that has a node and holds units. largest_mib: memory of the largest card."""
     pod, held, tables = record.pod, record.held, reading.engine.tables
     told = f"pod/{pod.key} on node {record.node}"
     if held is None:
@@ -255,7 +255,7 @@ class CountedUnits(Answer, frozen=True):
 
 
 class AdoptedPod(Answer, frozen=True):
-    """Pod with a node. units: its request, in its own unit. known: whether its cards are known.
+    """Pod with a node. units: its request, in the unit of the request. known: whether its cards are known.
 
     cards: cards on which it counts; every card of the node if unknown. problems: checks that it failed.
     """

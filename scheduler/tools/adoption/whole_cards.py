@@ -1,4 +1,4 @@
-"""Pods that request a whole card as the legacy device plugin counts it: docs/user-guide.md, "Units of a card". Pure.
+"""Finds pods that request what the legacy plugin counts as a whole card: docs/user-guide.md, "Units of a card". Pure.
 
 The legacy plugin counts a card's total memory; ours counts the memory that programs can use. So a card with a whole
 number of units has one unit less here. Such a pod keeps running, but another one like it fits no card once all nodes
@@ -19,8 +19,8 @@ def largest_mib(tables: Tables) -> int:
 def concern(request: GpuRequest | None, unit_mib: int, largest: int, announced: NodeInventory | None = None) -> str:
     """Return why a pod like this one may fit no card later; "" if it will fit or requests no memory.
 
-    unit_mib: the request's unit. largest: from `largest_mib`. announced: inventory of the pod's node while it has none
-    of ours; None for other nodes.
+    unit_mib: the request's unit. largest: from `largest_mib`. announced: the legacy inventory of the pod's node; None
+    if our device plugin has announced its cards, or the pod has no node.
     """
     if request is None:
         return ""

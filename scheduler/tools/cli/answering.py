@@ -34,7 +34,7 @@ class Exit(IntEnum):
 
 
 def give_up(program: str, message: str, code: Exit = Exit.USAGE) -> NoReturn:
-    """Print the problem on standard error and exit. A list of mistakes names its file itself."""
+    """Print the message on standard error and exit. A message of one line gets the program's name as prefix."""
     lines = message.split("\n")
     warn(lines if len(lines) > 1 else [f"{program}: {message}"])
     raise typer.Exit(code)
@@ -120,5 +120,5 @@ def show_lines(lines: Iterable[Line], *, headers: bool = True) -> None:
 
 
 def wanted(out: TextIO, environment: Mapping[str, str]) -> bool:
-    """Return whether to color. NO_COLOR counts unless it is empty. Source: no-color.org."""
+    """Return whether to color the output. NO_COLOR disables colors unless it is empty. Source: no-color.org."""
     return out.isatty() and not environment.get("NO_COLOR") and environment.get("TERM", "") != "dumb"

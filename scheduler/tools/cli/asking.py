@@ -57,9 +57,9 @@ _OF_STORAGE: Final = tuple(kind.name for kind in OF_STORAGE)
 
 @dataclass(slots=True)
 class ClusterView:
-    """A cluster as read. unread: kinds that were left out, one line each. namespace: default for pods without one.
+    """Snapshot of a cluster. unread: kinds that were left out, one line each. namespace: for pods that name none.
 
-    of_files: read from cluster files, which have no PriorityClasses.
+    of_files: whether it was read from cluster files, which have no PriorityClasses.
     """
 
     cluster: Cluster
@@ -104,7 +104,7 @@ class ClusterView:
         return pod, words
 
     async def prioritized(self, asked: Manifest) -> tuple[objects.PodObject, tuple[str, ...]]:
-        """Return (the pod with the priority that the API server would assign, sentences about that)."""
+        """Return (the pod with the priority that the API server would assign, sentences about the priority)."""
         if asked.pod.spec.priority and not asked.priority_class:
             return asked.pod, ()
         if self.of_files:
@@ -212,7 +212,7 @@ def empty_view(
 
 
 def left_out(of: Watched[Any], error: ApiError) -> bool:
-    """Return whether an answer is possible without these objects, because reading them is denied."""
+    """Return whether to answer without these objects: reading them is denied, and they are not essential."""
     return isinstance(error, ApiForbidden) and not of.needed
 
 
@@ -231,7 +231,7 @@ def _is_of_its_owner(problem: Problem) -> bool:
 
 
 class _OutsideTheEngine:
-    """Parts of a ClusterSnapshot for pods outside the engine."""
+    """Facts about pods that a ClusterSnapshot needs and the engine does not keep."""
 
     def __init__(self, reader: PodReader, scheduler_names: Collection[str]) -> None:
         self.since: dict[str, str] = {}
@@ -268,7 +268,7 @@ class _OutsideTheEngine:
 
 
 def _requested(meta: objects.ObjectMeta) -> str:
-    """Return the time in RFC 3339; "" if it cannot be read."""
+    """Return the time of the deletion request in RFC 3339; "" if it cannot be read."""
     try:
         due = datetime.fromisoformat(meta.deletion_timestamp)
         return (due - timedelta(seconds=meta.deletion_grace_period_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -298,7 +298,7 @@ async def read_all(cluster: Cluster, kind: Kind[T], handle: Callable[[Sequence[W
 
 
 async def may_read(cluster: Cluster, kind: Kind[Any]) -> bool:
-    """Whether a list of this kind begins."""
+    """Return whether the API server starts to list this kind."""
     batches = cast("AsyncGenerator[list[WatchEvent[Any]], None]", cluster.watch(kind, None))
     try:
         async with contextlib.aclosing(batches):

@@ -16,7 +16,7 @@ _FLAG: Final = "--config"
 
 
 class _Wire(msgspec.Struct, rename="camel", frozen=True):
-    """Wire data with null for an empty list."""
+    """Wire data in which null stands for an empty list."""
 
 
 class _Mount(_Wire, frozen=True):
@@ -76,7 +76,7 @@ _DEPLOYMENTS: Final = Kind("deployments", Deployment, "/apis/apps/v1/deployments
 
 
 class Written(NamedTuple):
-    """A configuration text. place: the ConfigMap that holds it."""
+    """Text of a configuration. place: the ConfigMap that holds it."""
 
     place: Path
     text: str
@@ -109,7 +109,7 @@ async def written(cluster: Cluster) -> Written | None:
 
 
 class ConfigSource(NamedTuple):
-    """Entry of a ConfigMap."""
+    """Reference to an entry of a ConfigMap."""
 
     config_map: str
     key: str

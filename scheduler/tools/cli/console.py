@@ -49,7 +49,7 @@ def print_parts(parts: Iterable[Table | str], closing: Iterable[str], out: TextI
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int]) -> Table:
-    """Return a table. right: numbers of the columns that hold numbers."""
+    """Return a table. right: indexes of the columns that are aligned to the right."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, title in enumerate(head):
         made.add_column(one_line(title), justify="right" if number in right else "left", overflow="fold")

@@ -47,7 +47,7 @@ def write(target: Target, change: Change, node: str, cards: Sequence[str], *, dr
 
 
 def told(made: Cordon, node: str) -> tuple[str, ...]:
-    """Return the number of cards concerned, and a line for each."""
+    """Return a line with the number of cards concerned, and a line for each of these cards."""
     if not made.words:
         return (f"node {node}: no card was cordoned",)
     cards = "1 card" if made.cards == 1 else f"{made.cards} cards"

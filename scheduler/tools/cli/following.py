@@ -1,4 +1,4 @@
-"""`--watch`: a cluster as it changes. Shows tables once, then only their changed rows."""
+"""`--watch`: prints a table of a changing cluster, and from then on only the rows that change."""
 
 import asyncio
 import random
@@ -53,9 +53,9 @@ def changed_rows(lines: Iterable[Line], before: Collection[tuple[str, ...]]) -> 
 
 
 class _Following:
-    """A watch of several kinds. unlisted: names of kinds that are not complete yet.
+    """A watch of several kinds. unlisted: names of the kinds whose list is not complete yet.
 
-    failed: why one cannot be listed.
+    failed: why a kind cannot be listed.
     """
 
     def __init__(self, view: ClusterView, handled: Collection[Watched[Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Pod of a manifest file for `what-if`, with the priority that the API server would assign."""
+"""Reads the pod for `what-if` from a manifest, and finds the priority that the API server would assign."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ def manifest(path: Path) -> Manifest:
 
 
 def requesting(resources: ResourceNames, scheduler: str, units: int, cards: int) -> Manifest:
-    """A pod of one container that requests this GPU memory, on so many cards. scheduler: its schedulerName."""
+    """Return a pod of one container that requests `units` on `cards` cards. scheduler: its schedulerName."""
     annotations = {resources.gpu_count: str(cards)} if cards > 1 else {}
     limits = {resources.gpu_mem: str(units)}
     document = {
@@ -122,7 +122,7 @@ OF_FILES: Final = "Its PriorityClass {} is unknown, because cluster files contai
 def given(
     asked: Manifest, classes: Sequence[objects.PriorityClass], lacking: str
 ) -> tuple[objects.PodObject, tuple[str, ...]]:
-    """Return (the pod with the priority of its class, sentences about that).
+    """Return (the pod with the priority of its class, sentences about the priority).
 
     classes: readable classes. lacking: sentence about a class that is not among them, with {} for its name.
     """

@@ -97,7 +97,7 @@ async def _mechanism(cluster: Cluster, namespace: str, source: ConfigSource | No
 async def _used(
     cluster: KubeCluster, plugins: Collection[PluginPod]
 ) -> tuple[dict[tuple[str, str], int], tuple[str, ...]]:
-    """Return (MiB by namespace and name, sentences).
+    """Return (MiB in use by the pod's namespace and name, sentences about missing values).
 
     Stops at the first denial: other plugins would be denied as well.
     """

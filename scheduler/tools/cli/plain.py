@@ -68,7 +68,7 @@ class PlainError(typer.BadParameter):
 
 @contextmanager
 def _in_plain_words(ctx: Any) -> Iterator[None]:  # noqa: ANN401 - as above
-    """Raises PlainError for a usage error; one that has its own way to be shown is left alone."""
+    """Turn usage errors into PlainError, except those with a display of their own."""
     try:
         yield
     except UsageError as error:
@@ -83,7 +83,7 @@ def _in_plain_words(ctx: Any) -> Iterator[None]:  # noqa: ANN401 - as above
 
 
 def _similar(option: str, command: Any) -> str:  # noqa: ANN401 - as above
-    """`; did you mean --card?`; "" if no option of the command is similar."""
+    """Return text such as `; did you mean --card?`; "" if no option of the command is similar."""
     names = {name.lstrip("-"): name for one in command.params for name in one.opts if name.startswith("--")}
     typed = option.lstrip("-")
     begun = [name for name in names if len(typed) >= _SHORTEST_PREFIX and name.startswith(typed)]
@@ -92,7 +92,7 @@ def _similar(option: str, command: Any) -> str:  # noqa: ANN401 - as above
 
 
 def _spelled(args: Sequence[str], command: Any) -> list[str]:  # noqa: ANN401 - as above
-    """The arguments with the command's own spellings of flags and values."""
+    """Return the arguments with the command's own spellings of flags and values."""
     flags = {name: one for one in command.params for name in one.opts if is_flag(one)}
     found = list[str]()
     for number, word in enumerate(args):
@@ -120,7 +120,7 @@ class PlainCommand(TyperCommand):
             return super().parse_args(ctx, _spelled(args, self))
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
-        """Run the command. Raises PlainError for a value that is found invalid there."""
+        """Run the command. Raises PlainError for a value that the command finds invalid."""
         with _in_plain_words(ctx):
             return super().invoke(ctx)
 
@@ -136,9 +136,9 @@ class PlainCommand(TyperCommand):
 class PlainGroup(TyperGroup):
     """Group of commands.
 
-    aliases: one word, or two with a blank, to the words that they stand for; a second word `--dry-run` is that flag
-    anywhere, and is dropped. default: command of a group that is called without one. meant: by a word that is not a
-    command, advice. first: commands that lead the list.
+    aliases: map one or two words, separated by a blank, to the words that they stand for. If the second is `--dry-run`,
+    that flag may be anywhere, and is dropped. default: the command to run if none is given. meant: map words that are
+    not commands to advice. first: commands at the head of the list.
     """
 
     aliases: ClassVar[Mapping[str, Sequence[str]]] = {}
@@ -191,7 +191,7 @@ class PlainGroup(TyperGroup):
 
     @property
     def also(self) -> dict[str, str]:
-        """Words that are understood as a command, to its name."""
+        """Map other words for a command to its name."""
         found = ((word, words) for word, words in self.aliases.items() if " " not in word)
         return {word: " ".join(words) for word, words in found if word not in self.commands}
 
@@ -209,7 +209,7 @@ class PlainGroup(TyperGroup):
 
 
 def _dry_run(args: Iterable[str]) -> str:
-    """The flag as typed; "" if it is absent, or `none`."""
+    """Return the flag as typed; "" if it is absent, or its value is `none`."""
     return next((word for word in args if word.partition("=")[0] == "--dry-run" and word != "--dry-run=none"), "")
 
 
@@ -287,7 +287,7 @@ def commands_of(command: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - as abo
 
 
 def also_understood(group: Any) -> str:  # noqa: ANN401 - as above
-    """`get, list (top); why (explain)`."""
+    """Return the other words for commands, as `get, list (top); why (explain)`."""
     words: dict[str, list[str]] = {}
     for word, command in group.also.items():
         words.setdefault(command, []).append(word)

@@ -1,4 +1,4 @@
-"""Cluster that a command reads, by kubectl's flags."""
+"""Cluster that a command reads, chosen with kubectl's flags."""
 
 import inspect
 import math

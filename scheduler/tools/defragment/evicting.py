@@ -5,8 +5,8 @@
               └─────── one fewer move is needed ◀──────────────────────────────────────────────────────┤
                         none is: done; as many as before, or no plan: stop  ◀──────────────────────────┘
 
-For typical pods it continues if the successor is on the planned cards and fragmentation is lower. A successor is never
-evicted itself.
+For typical pods, the command continues if the successor is on the planned cards and fragmentation is lower. A successor
+is never evicted itself.
 
 A card that is kept free takes no new pods (`gpushare/cordon`), so the successor cannot go back. The cards are released
 at the end in any case, except after SIGKILL: the command for that is printed before the first eviction.
@@ -173,9 +173,9 @@ class Rebalancing:
                 raise Unanswerable(_without_successor(pod.key, self._timeout_s, successors)) from error
 
     async def _listed(self, pod: PodKey, changes: AsyncGenerator[None, None]) -> None:
-        """Wait for the first list.
+        """Wait until all pods are listed.
 
-        Raises Unreadable: the pod is not evicted if its successor could not be recognized.
+        Raises Unreadable if they cannot be: the pod must not be evicted if its successor could not be recognized.
         """
         try:
             async with asyncio.timeout(self._timeout_s):

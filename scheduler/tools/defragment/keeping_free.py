@@ -31,7 +31,7 @@ from scheduler.tools.explain.cordons import Cordon, cordoned, without
 
 
 class Successors:
-    """Successors in the events of a watch of pods, begun before the pod is evicted.
+    """Finds the successor of an evicted pod in the events of a watch that begins before the eviction.
 
     listed: whether all existing pods are known.
     """
@@ -112,7 +112,7 @@ class KeptFree:
                 raise
 
     def hide_in(self, of: ClusterView) -> None:
-        """Show the cluster as it will be after the release."""
+        """Remove our cordons from the view, which then shows the cluster as it will be after the release."""
         engine = of.reading.engine
         for node, cards in self._ours.items():
             if node in engine.tables.row_of and cards:
@@ -129,8 +129,9 @@ class KeptFree:
         self._ours[node] = {index: entry for index, entry in ours.items() if index not in indexes}
 
     def _cordoned(self, before: Mapping[int, str], tables: Tables, node: str, cards: Sequence[str]) -> Cordon:
-        """Cordon the cards. Reports entries before they are written, and owns them whatever the answer is.
+        """Cordon the cards. First prints how to undo it.
 
+        The entries count as ours from now on, whatever the API server answers.
         before: entries that are already ours. Called again after another write to the node, which may have cordoned
         some cards.
         """

@@ -141,8 +141,9 @@ def _has_room(engine: Engine, one: Moved) -> bool:
 def kept_free(place: NodeAndCards | None, moves: Sequence[Move]) -> Mapping[str, frozenset[int]]:
     """Return by node the indexes of cards to keep free until the first move is done.
 
-    place: destination of the pod to make room for. Its cards are kept free, and also those of every later move to a
-    node that an earlier move leaves. Those of the first move are not, because the pod may leave room on its own cards.
+    place: destination of the pod to make room for. Its cards are kept free, and so are the destination cards of every
+    later move whose node an earlier move leaves. The destination cards of the first move are not, because its successor
+    must be able to use them.
     """
     kept: dict[str, set[int]] = {}
     if place is not None:

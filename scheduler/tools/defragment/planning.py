@@ -144,7 +144,7 @@ class _Search:
         return self._movable.together(moved.record for moved in self._moves)
 
     def _chained(self, record: PodRecord, moving: Pod, chain: int) -> Placement | None:
-        """Let other pods leave for this pod, which is left out."""
+        """Make other pods leave so that the successor `moving` of `record` finds a node."""
         sets = leaving(self._engine, self._movable, moving, _NODES_OF_CHAIN)[:_SETS_OF_CHAIN]
         mark = self._placing.mark
         for found in sets:
@@ -179,7 +179,7 @@ _LEAST_GAIN_UNITS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Lower fragmentation. before, after: the whole cluster's.
+    """Moves that lower fragmentation. before, after: fragmentation of the whole cluster.
 
     gains: units that each move makes useful, in the order of the moves.
     """
@@ -262,7 +262,7 @@ _UNREAD: Final = "The PodDisruptionBudgets cannot be read: the API server may re
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """Plan with records. answer: the printed plan. moves: its moves, with their records."""
+    """A plan with the records of its pods. answer: the plan as printed. moves: its moves, with records."""
 
     answer: Defragmentation
     moves: tuple[Moved, ...]
@@ -279,8 +279,8 @@ def plan_for(
 ) -> MovePlan:
     """Plan to make room for a pod that does not exist yet, or waits.
 
-    most_moves: >= 1. max_priority: highest priority of a moved pod, None for the pod's own. words: earlier sentences.
-    stay: as in Movable.
+    most_moves: >= 1. max_priority: highest priority of a moved pod, None for the pod's own. words: sentences to print
+    first. stay: as in Movable.
     """
     if reading.engine.tables.record(pod.key.uid) is not None:
         # If it was read with a node, the query is about another pod like it.

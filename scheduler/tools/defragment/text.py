@@ -26,7 +26,7 @@ class Move(Answer, frozen=True):
 
 
 class FragmentedUnits(Answer, frozen=True):
-    """Fragmentation of the cluster, in memory units. free: on allocatable cards. before, after: the unusable part."""
+    """Free memory of the cluster, in units. free: on allocatable cards. before, after: useless to typical pods."""
 
     free: float
     before: float
@@ -69,7 +69,7 @@ def lines(answer: Defragmentation) -> Iterator[Line]:
 
 
 def units_text(units: float) -> str:
-    """`4`, `1.5`: a digit after the point only if it is not 0."""
+    """Return text such as `4` or `1.5`, with a decimal only if it is not 0."""
     return f"{units:.1f}".removesuffix(".0")
 
 

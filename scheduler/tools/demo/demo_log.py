@@ -30,7 +30,7 @@ class LogLine:
 
 
 class DemoLog(ServiceObserver):
-    """Observer of the service that logs the demo. waiting: pod name -> message, for pods that do not fit so far."""
+    """Observer that writes the demo's log. waiting: pod name -> message, for pods that do not fit yet."""
 
     def __init__(self, metrics: Metrics, now_s: Callable[[], float], tell: Callable[[LogLine], None]) -> None:
         """now_s: seconds of the demo. tell: called with each line."""
@@ -41,7 +41,7 @@ class DemoLog(ServiceObserver):
         self._tell = tell
 
     def happened(self, text: str) -> None:
-        """Log a change that the cluster made by itself."""
+        """Log a change of the cluster that the scheduler did not make."""
         self._say(LogTone.CLUSTER, text)
 
     def decided(self, decision: Decision, took_s: float) -> None:

@@ -22,8 +22,9 @@ class ClusterFacts:
     election. lease: None if it does not exist. lease_age_s: since its last renewal, by its holder's clock; None if
     unknown. lease_is_renewed: whether it was renewed during the read, or shortly before. policies: admission policies
     by name, and whether they are enforced everywhere; None if the API server has no such API.
-    version: the API server's, None if unknown. away_since: by node, since when its device plugin is not ready, RFC
-    3339. waiting_s: age of pods without a node by uid, by this machine's clock; without pods whose age is unknown.
+    version: the API server's, None if unknown. away_since: by node, since when its device plugin has not been ready,
+    RFC 3339. waiting_s: age of each pod without a node by uid, by this machine's clock; pods whose
+    age is unknown are left out.
     unread: kinds that could not be read -> why.
     """
 

@@ -167,7 +167,7 @@ _DECIDED_WITHIN_S: Final = 300
 
 
 def with_memory(facts: ClusterFacts) -> list[objects.PodObject]:
-    """Pods that request GPU memory and have not ended."""
+    """Return the pods that request GPU memory and have not ended."""
     return [pod for pod in facts.pods if pod.status.phase not in FINISHED and _asks(pod, facts.resources.gpu_mem)]
 
 
@@ -210,7 +210,7 @@ def _for_others(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Ite
 
 
 def _undecided(facts: ClusterFacts, asking: Sequence[objects.PodObject]) -> Iterator[ClusterFinding]:
-    """Report waiting pods of ours, with or without a running scheduler. Pods with a scheduling gate are left out."""
+    """Report our pods that wait without a decision, whether or not a scheduler runs. Leaves out gated pods."""
     waiting = [
         pod
         for pod in asking

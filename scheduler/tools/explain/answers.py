@@ -80,7 +80,7 @@ class NodeAndCards(Answer, frozen=True):
 
 
 class Preempting(Answer, frozen=True):
-    """Pods of lower priority that would be evicted from a node. cards: the pod's cards then, index to units."""
+    """Pods that would be evicted from a node for the pod. cards: cards that the pod then gets, index to units."""
 
     node: str
     cards: dict[int, int]
@@ -115,10 +115,10 @@ class ReservedPlace(Answer, frozen=True):
 class Explanation(Answer, frozen=True):
     """Explanation of a pod. state: one word, see `scheduler.tools.explain.pod_summary`. words: facts and advice.
 
-    message: the scheduler's message on the pod, "" when it fits. place: where it is, or would go now, or None. nearest:
-    the nodes that lack least, nearest first. preemption: what makes room for it, None for nothing. nominated: None
-    without a nominated node. reserved: the reservation of the pod, or one that blocks it. node: the only node that was
-    asked about, "" for all.
+    message: the scheduler's message on the pod, "" when it fits. place: its node and cards, or those that it would get
+    now; None if it fits nowhere. nearest: nodes that come closest to fitting, best first. preemption: the preemption
+    that would make room, or None. nominated: its nominated node, or None. reserved: its reservation, or one that blocks
+    it. node: the only node that the query names, "" for all.
     """
 
     pod: str

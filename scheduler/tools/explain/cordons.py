@@ -1,6 +1,6 @@
 """Cordoning and uncordoning of a node's cards: the new annotation, and the message. Pure.
 
-The annotation: docs/develop/protocol.md, "Cordon".
+docs/develop/protocol.md, "Cordon", describes the annotation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -93,7 +93,7 @@ def _back(tables: Tables, node: str, number: int, slot: CardOnNode, before: Sequ
 
 
 def _entries(tables: Tables, node: str) -> list[str]:
-    """Return entries as written, in order, each once. The index of a card becomes its UUID."""
+    """Return the entries in order, without duplicates. The index of a card becomes its UUID."""
     text = (tables.node(node).metadata.annotations or {}).get(names.CORDON, "")
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     return list(

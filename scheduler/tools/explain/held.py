@@ -26,7 +26,7 @@ class HoldingPod(Answer, frozen=True):
     """A pod that holds memory. cards: index to units, empty while unknown. uuids: UUIDs of these cards, in order.
 
     isolation: mechanism that limits it on its node, `none` where its request is only counted, "" if unknown.
-    used_mib: memory that its containers use, None if unknown. state: `running`, `terminating` or `unknown card`; or
+    used_mib: memory that its containers use; None if unknown. state: `running`, `terminating` or `unknown card`; or
     `pending`, for a pod without a node; or `gone`, for one that a watch has just seen end.
     """
 
@@ -44,7 +44,7 @@ class HoldingPod(Answer, frozen=True):
 
 
 class HoldingPods(Answer, frozen=True):
-    """In order of namespace and name, until sorted. unit_mib: MiB in a unit.
+    """Pods that hold memory, in order of namespace and name until sorted otherwise. unit_mib: MiB in a unit.
 
     waiting: pods without a node, which request memory and hold none.
     """
@@ -72,7 +72,7 @@ def _without_a_node(reading: ClusterSnapshot) -> Iterator[Pod]:
 
 
 def by_name(pod: HoldingPod) -> tuple[str, str]:
-    """Namespace and name."""
+    """Return the sort key: namespace and name."""
     return pod.namespace, pod.name
 
 
@@ -92,7 +92,7 @@ def _waiting(pod: Pod) -> HoldingPod:
 
 
 def gone(pod: HoldingPod) -> HoldingPod:
-    """The pod after its end."""
+    """Return the pod in the state `gone`."""
     return msgspec.structs.replace(pod, state=_GONE)
 
 
@@ -133,7 +133,7 @@ _KEYS: Final[Mapping[str, Callable[[HoldingPod], int]]] = {
 
 
 def pods_by(found: HoldingPods, key: str) -> HoldingPods:
-    """Sorted by `name`, `requested` or `used`."""
+    """Return the pods sorted by `key`: `name`, `requested` or `used`."""
     by = _KEYS[key]
     return msgspec.structs.replace(
         found, pods=tuple(sorted(found.pods, key=by)), waiting=tuple(sorted(found.waiting, key=by))
@@ -141,7 +141,7 @@ def pods_by(found: HoldingPods, key: str) -> HoldingPods:
 
 
 def pod_lines(found: HoldingPods, *, wide: bool = False, namespaces: bool = False) -> Iterator[Line]:
-    """A head, and a line for each pod; pods that wait come last. namespaces: whether their column is shown."""
+    """Yield a header, and a line for each pod; waiting pods come last. namespaces: whether to show that column."""
     pods = (*found.pods, *found.waiting)
     head = (*(("NAMESPACE",) if namespaces else ()), *_HEAD, *(_WIDE if wide else ()))
     rows = [_row(pod, found.unit_mib, wide=wide, namespaces=namespaces) for pod in pods]

@@ -148,7 +148,7 @@ class _Against(NamedTuple):
 
 
 def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Against:
-    """Evaluate in one step. node, most: see `judged`."""
+    """Evaluate the pod in one step. node, most: see `judged`."""
     engine, groups = reading.engine, tuple[ReasonGroup, ...]()
     shown: tuple[ExplainedNode, ...] = ()
     with engine.nominations.seen_by(pod):

@@ -35,8 +35,8 @@ class ClusterSnapshot:
 
     terminating_since: by uid of a terminating pod, the time of its deletion request, RFC 3339.
     unread: names of the kinds of objects that could not be read. of_others: by uid, pods without a node that request
-    GPU memory and wait for another scheduler. sees: whether pods of a namespace may be named. most_leaving: on a node
-    with more pods, victims are not searched; 0: always searched. controllers: by uid, of pods that have one.
+    GPU memory and wait for another scheduler. sees: whether pods of a namespace may be named. most_leaving: nodes with
+    more pods than this are not searched for victims; 0: no limit. controllers: by uid of the pod, if it has one.
     """
 
     engine: Engine
@@ -53,7 +53,7 @@ class ClusterSnapshot:
         return str(key) if self.sees(key.namespace) else HIDDEN
 
     def going(self, pod: Pod) -> Going:
-        """Return the terminating pod."""
+        """Return the terminating pod, with the time of the deletion request."""
         return Going(pod=self.named(pod.key), since=self.terminating_since.get(pod.key.uid, ""))
 
     def nominated(self, pod: Pod) -> Nominated | None:
@@ -74,7 +74,7 @@ def told_going(going: tuple[Going, ...], most: int) -> str:
 
 
 def listed_pods(pods: Sequence[str], most: int) -> str:
-    """Return `listed`, with the pods that may not be named counted together."""
+    """Return text such as `a, b and 2 pods of other namespaces`: pods that may not be named are only counted."""
     shown = [pod for pod in pods if pod != HIDDEN]
     hidden = len(pods) - len(shown)
     if not hidden:

@@ -81,7 +81,7 @@ def copies(answer: WhatIfAnswer) -> list[tuple[str, str, str]]:
 
 
 def headline(answer: Explanation) -> str:
-    """Return the rest of the first sentence."""
+    """Return the first sentence of the explanation, without its subject."""
     if answer.state in {"bound", "finished", "terminating"}:
         return f"is {answer.state}."
     if answer.place is not None:
@@ -145,7 +145,7 @@ def _nearest(nodes: Sequence[ExplainedNode], width: int) -> Iterator[str]:
 
 
 def preempting(answer: Explanation) -> str:
-    """Return a sentence about its victims; "" if there are none."""
+    """Return a sentence about the pod's victims; "" if there are none."""
     found = answer.preemption
     if found is None or answer.node not in {"", found.node}:
         return ""
@@ -213,7 +213,7 @@ def _cut_off(cards: Sequence[ExplainedCard]) -> list[tuple[str, list[str]]]:
 
 
 def held_by(held: HeldUnits, namespace: str = "") -> str:
-    """`default/web (3)`, `db (8, terminating)`. namespace: left out before the name of its pods."""
+    """Return text such as `default/web (3)`. namespace: omitted from the names of its pods."""
     flags = ((held.exclusive, "alone"), (held.terminating, "terminating"), (held.nominated, "nominated"))
     words = ", ".join([str(held.units), *(text for is_so, text in flags if is_so)])
     return f"{held.pod.removeprefix(f'{namespace}/')} ({words})"

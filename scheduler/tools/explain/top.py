@@ -36,7 +36,7 @@ _STATES: Final[Mapping[int, str]] = {
 class UsedCard(Answer, frozen=True):
     """Usage of a card. requested: units that pods on it hold. free: >= 0. out: why it takes no new pods, or "".
 
-    held: exclusively by a pod. holders: its pods, those with the most units first.
+    held: whether a pod holds it exclusively. holders: its pods, those with the most units first.
     """
 
     node: str
@@ -55,7 +55,7 @@ class UsedCard(Answer, frozen=True):
 class UsedNode(Answer, frozen=True):
     """Usage of a node. most_free: most free units on one card. out: cards out of use; held: cards held exclusively.
 
-    pods: that hold units.
+    pods: number of pods that hold units.
     fragmented: free units that the cluster's pods could not use, averaged over their requests. unknown: units of pods
     on cards that the node does not announce. problem: why no card takes new pods, or "". models: its cards' models.
     """
@@ -177,9 +177,9 @@ def _problem(tables: Tables, row: int) -> str:
 
 
 def _all_out(cards: Sequence[UsedCard], slots: Sequence[CardOnNode]) -> str:
-    """Return why no card takes new pods.
+    """Return why no card takes new pods; "" if one does.
 
-    Checked before the node's state: without such a card nothing is allocatable.
+    Checked before the node's state, which would only say that nothing is allocatable.
     """
     why = [
         used.out or ("" if slot.card.units else no_units(slot.card.reason))
@@ -253,7 +253,7 @@ def _sorted(entries: Iterable[Any], by: Callable[[Any], Any]) -> tuple[Any, ...]
 
 
 def of_nodes(found: Top, names: Collection[str]) -> Top:
-    """Only these nodes with their cards, and these cards with their nodes. names: of nodes, or UUIDs."""
+    """Return only the named nodes with their cards, and the named cards with their nodes. names: of nodes, or UUIDs."""
     cards = tuple(card for card in found.cards if card.node in names or card.uuid in names)
     nodes = {*names, *(card.node for card in cards)}
     return Top(cluster=found.cluster, nodes=tuple(node for node in found.nodes if node.node in nodes), cards=cards)

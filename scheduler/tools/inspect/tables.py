@@ -27,7 +27,7 @@ _PADDING: Final = 2
 
 
 def summary(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
-    """Return one line for each node. named: the nodes were named; nodes without a row then widen the table, too."""
+    """Return one line for each node. named: the user named them; then nodes without a row also widen the table."""
     shown = _shown(nodes)
     columns = max((_columns(node) for node in (nodes if named else shown)), default=0)
     head = "NAME\tIPADDRESS\t" + "".join(f"GPU{index}(Allocated/Total)\t" for index in range(columns))
@@ -42,7 +42,7 @@ def summary(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
 
 
 def details(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
-    """Return one table for each node, with one line for each pod. named: the nodes were named."""
+    """Return one table for each node, with one line for each pod. named: whether the user named the nodes."""
     shown = _shown(nodes)
     dashes = "-" * (_bytes([_pod_row(node, holder) for node in shown[:1] for holder in node.holders]) + 10)
     tables = "".join(f"{_node_table(node)}{dashes}\n" for node in shown)

@@ -1,7 +1,7 @@
 """Completions of the command line, and the scripts that make a shell request them.
 
-kubectl calls an executable `kubectl_complete-gpushare` on PATH, with the words after `kubectl gpushare`; it prints a
-word a line, and at the end a directive. Source: kubectl's "Completion for plugins", and cobra's ShellCompDirective: 4
+kubectl calls an executable `kubectl_complete-gpushare` on PATH with the words after `kubectl gpushare`. It prints one
+word per line, and then a directive. Source: kubectl's "Completion for plugins", and cobra's ShellCompDirective: 4
 excludes files, 0 allows them. krew installs only `kubectl-gpushare`: the scripts call `kubectl-gpushare __complete`.
 """
 
@@ -136,7 +136,7 @@ def _choices(parameter: Any, before: Sequence[str]) -> list[tuple[str, str]]:  #
 
 
 def _cards(before: Sequence[str], begun: str) -> list[tuple[str, str]]:
-    """Cards of the nodes that the words name: indexes, or UUIDs once a letter is typed."""
+    """Return the cards of the nodes that the words name: indexes, or UUIDs once a letter is typed."""
     cards = [card for node, cards in _cluster(before).items() if {node, f"node/{node}"} & {*before} for card in cards]
     if begun and not begun.isdigit():
         return [(card.uuid, card.model) for card in cards]
@@ -144,7 +144,7 @@ def _cards(before: Sequence[str], begun: str) -> list[tuple[str, str]]:
 
 
 def _cluster(before: Sequence[str]) -> "Mapping[str, Sequence[Card]]":
-    """Nodes with their cards, of the cluster that the words name so far; none if it does not answer in time."""
+    """Return the nodes and their cards, of the cluster that the words name; {} if it does not answer in time."""
     import typer  # noqa: PLC0415 - slow to import, and seldom needed
 
     from scheduler.kube.rest.client_config.overrides import Overrides  # noqa: PLC0415

@@ -143,8 +143,8 @@ async def _lease(
 ) -> tuple[Lease | None, bool]:
     """Return (the Lease, whether its holder renews it).
 
-    Its time is by the holder's clock, which may be wrong either way.
-    So if the time is not within the Lease's duration, it is read again a little later: a holder renews it often.
+    The renewal time is from the holder's clock, which may be fast or slow. So if the Lease seems to have expired, it is
+    read again a little later: an active holder renews it often.
     """
     first = next(iter(await _read(cluster, kind, unread)), None)
     if first is None or not first.spec.holder_identity:

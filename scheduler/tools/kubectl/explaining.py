@@ -49,7 +49,7 @@ def explain(
 
 
 def what_if(target: Target, files: Sequence[Path], asked: WhatIfRequest, *, output: str | None) -> bool:
-    """Print the answer. Returns whether a copy fits. files: as `explain`. Raises Unanswerable."""
+    """Print the answer. Returns whether a copy fits. files: as in `explain`. Raises Unanswerable."""
     read = None if asked.file is None else within(manifest(asked.file), target.namespace)
 
     async def ask(of: ClusterView) -> WhatIfAnswer:

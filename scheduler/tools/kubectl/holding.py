@@ -43,9 +43,9 @@ def selected(program: str, selector: str) -> Expressions:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The pods of the flags. labels, names, node: empty for all. everywhere: of all namespaces.
+    """Pods selected by flags. labels, names, node: empty for all. everywhere: whether to include all namespaces.
 
-    selector: the labels as typed.
+    selector: the label selector as typed.
     """
 
     labels: Expressions
@@ -69,7 +69,7 @@ class Chosen:
         return holding_pods(view.reading, chosen)
 
     def where(self, namespace: str) -> str:
-        """The scope in words. namespace: of the flag, else of the context."""
+        """Return the scope in words. namespace: the flag's, otherwise the context's."""
         labels = f" with labels {self.selector}" if self.selector else ""
         node = f" on node {self.node}" if self.node else ""
         return f"{node} in {'any namespace' if self.everywhere else f'namespace {namespace}'}{labels}"
@@ -80,7 +80,7 @@ class Chosen:
 
 
 def holding(target: Target, chosen: Chosen) -> tuple[HoldingPods, str]:
-    """Return the chosen pods. Raises Unanswerable."""
+    """Return (the chosen pods, the scope in words). Raises Unanswerable."""
 
     async def ask() -> tuple[HoldingPods, str]:
         async with session(target) as of:
@@ -101,7 +101,10 @@ def _nodes(found: HoldingPods) -> set[str]:
 
 
 def follow_holding(target: Target, chosen: Chosen, *, wide: bool, headers: bool) -> None:
-    """Print them, and those that change or end, until interrupted; their use is not read. Raises Unanswerable."""
+    """Print the chosen pods, then each that changes or ends, until interrupted. Raises Unanswerable.
+
+    The memory that they use is not read.
+    """
     asked, known = set[str](), dict[str, str]()
     before: dict[tuple[str, str], HoldingPod] = {}
 

@@ -107,7 +107,10 @@ class _Version(argparse.Action):
 
 
 def _resources(chosen: argparse.Namespace) -> ListedResources:
-    """Return the names in the configuration. Sets the cluster of `chosen` if no flag does. Raises InspectFailed."""
+    """Return the configured resource names. Raises InspectFailed.
+
+    Sets the cluster of `chosen` from the configuration, unless a flag names one.
+    """
     if chosen.config is None:
         return ListedResources()
     # Slow to import, and seldom needed.

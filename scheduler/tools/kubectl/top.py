@@ -157,7 +157,7 @@ def pods(
 
 
 def _counted(target: Target, names: Sequence[str], sort_by: str, kind: Literal["node", "card"] = "node") -> "Top":
-    """Usage of nodes of these names, of all without names. Ends the program if there is no such node.
+    """Return the usage of the named nodes, or of all if none is named. Ends the program if one does not exist.
 
     kind: `card` if a name may also be the UUID of a card.
     """

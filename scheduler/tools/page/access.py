@@ -83,7 +83,7 @@ class Allowance:
 
 
 class Viewer:
-    """A user who may see the page. until_s: when to check that again. version: changes when more is known."""
+    """A user who may see the page. until_s: when to review that again. version: changes with each newly known right."""
 
     def __init__(self, user: User, until_s: float) -> None:
         self.user = user

@@ -22,8 +22,8 @@ _KEPT_S: Final = 1.0
 class HistoryPoint(msgspec.Struct, rename="camel"):
     """Usage in one minute. at_s: Unix seconds. units, booked: on the usable cards.
 
-    fragmented: 0 to 1, the share of free memory that typical pods cannot use, see `scheduler.state.packing`. empty,
-    cards: usable cards without pods, and all usable cards. waiting: number of pods.
+    fragmented: 0 to 1, the share of free memory that typical pods cannot use, see `scheduler.state.packing`. empty:
+    number of usable cards without pods. cards: number of usable cards. waiting: number of waiting pods.
     """
 
     at_s: int

@@ -59,7 +59,7 @@ log = structlog.get_logger()
 
 
 def page_url(text: str | None) -> str:
-    """Return `https://ADDRESS:PORT`, with an IP address; "" for anything else. text: from a Lease, of any length."""
+    """Return `text` if it is `https://IP_ADDRESS:PORT`, otherwise "". text: from a Lease, so it may be anything."""
     found = _ADDRESS.fullmatch(text) if text is not None and len(text) <= _LONGEST_URL else None
     if found is None:
         return ""
@@ -71,7 +71,7 @@ def page_url(text: str | None) -> str:
 
 
 def own_url(listen: tuple[str, int], pod_ip: str) -> str:
-    """Return the URL of a page that listens here, for other replicas; "" if the pod's address differs or is unknown."""
+    """Return the URL of our page for other replicas; "" if it listens elsewhere, or the pod's address is unknown."""
     host, port = listen
     if host not in {"", "0.0.0.0", "::", pod_ip}:  # noqa: S104 - it is compared
         return ""
@@ -106,7 +106,7 @@ class LeaderPage:
     async def answered(self, request: web.BaseRequest, form: str, back: "Back") -> web.StreamResponse | None:
         """Forward the query and return the answer; None if the local tables must answer.
 
-        request: from an authorized viewer. form: our own page's.
+        request: from an authorized viewer. form: version of our own page, see `form_of`.
         """
         named = self._named()
         url = page_url(named)
@@ -156,7 +156,7 @@ def _why(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """How to pass back an answer. headers: our own page's.
+    """Way to pass an answer back to the browser. headers: those of our own page.
 
     write_s: time limit for the browser to accept a piece of it.
     """

@@ -51,7 +51,7 @@ class WhatIfQuery(msgspec.Struct, kw_only=True):
 
 
 class CopyCounts(msgspec.Struct, rename="camel"):
-    """Number of copies for one node: as many such pods as fit by the free memory of its cards."""
+    """Number of copies that fit on one node, judged only by the free memory of its cards."""
 
     node: str
     copies: int
@@ -67,7 +67,7 @@ class Why(msgspec.Struct, rename="camel"):
 
 
 class Fits(msgspec.Struct, rename="camel"):
-    """Where copies fit. nodes: those that every rule accepts now. copies: number on them, by GPU memory alone.
+    """Where copies fit. nodes: number of nodes that every rule accepts. copies: on these, judged by GPU memory alone.
 
     rooms: the nodes with the most room. headline, words, places: as the command prints them; places: node, cards,
     copies. next: why no further copy fits.
@@ -93,7 +93,7 @@ async def find(engine: Engine, namespace: str, name: str) -> Entry | None:
 
 
 def why(engine: Engine, unit_mib: int, pod: Pod, sees: Sees) -> Generator[None, None, Why]:
-    """Explain why the pod waits, and remedies, in steps."""
+    """Explain, in steps, why the pod waits and what would help."""
     answer = yield from explain(_reading(engine, unit_mib, sees), pod, most=MOST_NODES)
     return Why(f"Pod {answer.pod} {headline(answer)}", tuple(under_way(answer)), preempting(answer), answer)
 

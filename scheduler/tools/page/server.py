@@ -94,7 +94,7 @@ class PageServer:
         return port
 
     async def close(self) -> None:
-        """End every answer."""
+        """Stop serving, and end all answers in progress."""
         self._history.cancel()
         await self._handler.parts.access.close()
         await self._runner.cleanup()
@@ -102,7 +102,7 @@ class PageServer:
 
 
 async def serve_page(parts: PageParts, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> PageServer:
-    """Start the server. host: "" for all addresses.
+    """Start the server. address: (host, port); host "" for all addresses.
 
     Raises OSError if the address cannot be listened on, and leaves nothing behind.
     """

@@ -32,7 +32,7 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 class Begin(msgspec.Struct, kw_only=True, tag="begin", tag_field="t", rename="camel"):
-    """Start of a stream. The whole cluster follows, or without `whole` only changes. unit: unit of memory, such as GiB.
+    """Start of a stream. whole: whether the whole cluster follows, or only changes. unit: of memory, such as GiB.
 
     replica: name of the sender, "" if there is only one.
     """
@@ -85,7 +85,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """State of a page. models: number of models that it knows, including the empty one."""
+    """Data that a page already has. models: number of models that it knows, including the empty one."""
 
     instance: str = ""
     version: int = -1
@@ -152,7 +152,7 @@ class Stream:
             await self._send_one(AccessMoved())
 
     async def _send_rows(self, rows: Sequence[int], sees: Sees) -> None:
-        """Send rows in pieces, each as of its own time. Rows that change in between are sent again."""
+        """Send rows in pieces. Each piece shows the tables when it is sent; rows that change later are sent again."""
         few = len(rows) <= _FEW
         for begin in range(0, len(rows), PIECE):
             piece = rows[begin : begin + PIECE]

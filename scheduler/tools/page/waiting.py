@@ -1,4 +1,4 @@
-"""Waiting pods, the most important of each namespace, counted once for all viewers.
+"""The most important waiting pods of each namespace, collected once for all viewers.
 
 A standby replica decides nothing, so its queue knows nothing about a pod. It shows the condition that the leader has
 written.

@@ -134,7 +134,7 @@ def _compared(config: str, own: Sequence[Outcome], others: Sequence[Outcome]) ->
 
 
 def _first(outcome: Outcome) -> float:
-    """Return the percent arrived at the first rejection; all percent of the run if there is none."""
+    """Return the percent arrived at the first rejection; the run's last percent if there is none."""
     return outcome.asked if outcome.first is None else outcome.first
 
 

@@ -16,7 +16,7 @@ _LAST: Final = 1_000
 
 
 class Came(NamedTuple):
-    """One pod and the result of its first attempt.
+    """Arrival of a pod, and the result of its first attempt.
 
     at_s: seconds from the start. asked: units of all pods up to this one. used: units booked after it. placed: whether
     it was placed.

@@ -28,7 +28,7 @@ _MOST_TOLD: Final = 10
 
 
 def pods_coming(arrivals: Iterable[Arrival], resources: ResourceNames, scheduler_name: str) -> list[PodComes]:
-    """Return a step for each arrival. Pods with equal requests share them."""
+    """Return a step for each arrival. Pods with equal requests share one spec."""
     asked: dict[PodAsk, tuple[PodSpec, dict[str, str] | None, dict[str, str] | None]] = {}
     steps = []
     for arrival in arrivals:
@@ -42,7 +42,7 @@ def pods_coming(arrivals: Iterable[Arrival], resources: ResourceNames, scheduler
 
 
 def shuffled(arrivals: Sequence[Arrival], seed: int) -> list[Arrival]:
-    """Permute the pods: the arrival times stay."""
+    """Return the arrivals with the same times, but with the pods in random order."""
     order = list(arrivals)
     random.Random(seed).shuffle(order)  # noqa: S311 - the same order for the same seed
     return [pod._replace(at_s=place.at_s) for pod, place in zip(order, arrivals, strict=True)]

@@ -143,9 +143,9 @@ def replay(
 ) -> Report:
     """Place the pods of `cluster` and `arrivals`; deterministic for the same files.
 
-    built: an empty engine and its pod reader. resources, unit_mib: as the engine was built with. rejects: whether a pod
-    that fits nowhere at its first attempt is deleted. course: collects the first attempts. Raises ConfigurationError
-    for objects that an API server would reject.
+    built: an empty engine and its pod reader. resources, unit_mib: the values that it was built with. rejects: whether
+    a pod that fits nowhere at its first attempt is deleted. course: collects the first attempts. Raises
+    ConfigurationError for objects that an API server would reject.
     """
     steps = timeline(cluster, resources, unit_mib)
     if arrivals:
@@ -158,7 +158,7 @@ def replay(
 def world_after(
     cluster: ClusterFile, built: tuple[Engine, PodReader], *, resources: ResourceNames, unit_mib: int
 ) -> World:
-    """Return the cluster once it is stable; arguments as in `replay`. Budgets have their written status.
+    """Return the cluster once it is stable; arguments as in `replay`. Budgets have the status that the file gives them.
 
     Raises ConfigurationError for objects that an API server would reject.
     """

@@ -135,7 +135,7 @@ def _end_after(pipe: Connection) -> None:
 
 
 def _outcome(job: Job) -> Outcome | tuple[Mistake, ...]:
-    """Return the outcome, or mistakes as data: an exception with its own arguments could not be sent."""
+    """Return the outcome, or mistakes as data: such an exception could not be sent to the parent process."""
     try:
         report, course, took_s = simulated(job.run, loaded(job.config.file, {}))
     except ConfigurationError as error:

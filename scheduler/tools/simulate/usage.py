@@ -31,7 +31,7 @@ class Meter:
     def average(self, end_s: float) -> float:
         """Return the average units from the start to `end_s`; the current units if `end_s` is 0.
 
-        end_s: not before the last call.
+        end_s: must not be earlier than the last call's time.
         """
         if end_s <= 0.0:
             return float(self.used)
@@ -40,7 +40,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardUse:
-    """Use of one card. units: as first seen in the inventory. health: as there now, "lost" if the card is missing.
+    """Use of one card. units: as first seen in the inventory. health: current, "lost" if it is missing there.
 
     used, peak, average: units; the average is over the whole time, to thousandths.
     """
@@ -58,7 +58,7 @@ class CardUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUse:
-    """Combined use of a node's cards. units: of the cards as first seen. pods: number with GPU memory, there now."""
+    """Combined use of a node's cards. units: of the cards as first seen. pods: current number with GPU memory."""
 
     node: str
     units: int
