@@ -320,7 +320,7 @@ def configured(
 
 
 def _of_some_node(file: Path, node_name: str | None) -> DevicePluginConfiguration:
-    """Return the configuration as `configured` reads it, for any node if the file names none."""
+    """Return the configuration as `configured` reads it; a node name that is missing in the file is made up."""
     flags = {"nodeName": node_name}
     try:
         return configured(file, os.environ, flags, None)

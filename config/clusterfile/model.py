@@ -142,7 +142,7 @@ class ClusterFile:
     """All files together. ignored: unread manifests, as `kind namespace/name`.
 
     storage: manifests of claims, volumes and the like, each with its kind. budgets: disruption budgets, which only
-    `defragment` reads. files: each entry's file, by the entry's identity.
+    `defragment` reads. files: `id()` of an entry -> the file that it comes from.
     """
 
     nodes: list[NodeGroup] = field(default_factory=list)

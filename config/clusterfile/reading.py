@@ -231,7 +231,7 @@ def _label(manifest: dict[str, object]) -> str:
 
 
 def _misplaced(manifest: dict[str, object], source: str) -> Iterator[Mistake]:
-    """Yield fields of a `pods` entry that are misplaced in the manifest, where they have no effect."""
+    """Yield a mistake for each field of a `pods` entry that was written inside the manifest, where it has no effect."""
     for name in sorted(_OF_AN_ENTRY & manifest.keys()):
         entry = f"`pods: [{{{name}: {str(manifest[name])[:16]}, pod: …}}]`"
         hint = f"is not a field of a manifest: write {entry}, with the manifest under pod"
@@ -271,7 +271,7 @@ def _repeated(what: str, entries: Iterable[tuple[str, str]]) -> Iterator[Mistake
 
 
 def _of_nothing(cluster: ClusterFile) -> Iterator[Mistake]:
-    """Yield faults of nonexistent nodes and cards, each by its number in its own file."""
+    """Yield a mistake for each fault of a node or card that does not exist, with the fault's number in its file."""
     groups = {name: group for group in cluster.nodes for name in group.node_names()}
     numbers: defaultdict[str, int] = defaultdict(int)
     for fault in cluster.faults:

@@ -66,7 +66,7 @@ def near_miss(name: str, allowed: Iterable[str]) -> str:
 def mistakes_in(
     error: ValidationError, model: type[BaseModel], data: object, source_of: Callable[[Location], str]
 ) -> list[Mistake]:
-    """Return the first mistakes that pydantic found in `data`, by the model's fields, and the number of the others.
+    """Return the first mistakes that pydantic found in `data`, by the model's fields; a last one counts the others.
 
     source_of: the origin of the value at a location.
     """
@@ -128,7 +128,7 @@ def _of_value(detail: ErrorDetails, model: type[BaseModel], data: object) -> str
 
 
 def _at(data: object, location: Location, default: object) -> object:
-    """Return the value as written at `location`: a duration is already parsed into seconds."""
+    """Return the value at `location` as the user wrote it. pydantic's own may be parsed: a duration in seconds."""
     for part in location:
         if _has(data, part):
             data = data[part]  # type: ignore[index]  # `_has` has looked

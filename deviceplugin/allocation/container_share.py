@@ -16,8 +16,8 @@ _WHOLE: Final = 100
 class ContainerShare:
     """A container's part of its cards.
 
-    container: the first, if several run one at a time. shares: at least one, the same units on each, by card index.
-    unit_mib: MiB per unit.
+    container: the first, if several run one at a time. shares: at least one, ordered by card index, with the same units
+    on each card. unit_mib: MiB per unit.
     """
 
     pod: NodePod
@@ -82,7 +82,7 @@ def container_environment(
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """Allocate response as the kubelet recorded it. cdi_devices: by their full names."""
+    """Allocate response as the kubelet recorded it. cdi_devices: full names of CDI devices."""
 
     variables: Mapping[str, str]
     cdi_devices: Collection[str] = ()
@@ -97,8 +97,8 @@ def replay_objection(answer: RecordedAnswer, shares: Sequence[Share]) -> str:
     """Return why the recorded Allocate response must not start with these shares; "" if it may.
 
     The kubelet replays the response at every start without asking again, so a wrong one stays wrong for the life of the
-    pod. It may come from either mode, or from the legacy device plugin, which returns only card indexes. The spec of
-    one of our CDI devices is rewritten at each start, so it is right.
+    pod. It may come from either mode, or from the legacy device plugin, which returns only card indexes. A response
+    that names one of our CDI devices is always right, because the device's spec is rewritten at each start.
     """
     if answer.device_names:
         return ""

@@ -45,9 +45,9 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class CardDecision:
-    """Container name -> its shares, by card index, the same units on each; covers every requesting container.
+    """Cards of each container. shares: container name -> its shares; covers every container that requests cards.
 
-    unit_mib: MiB per unit of these numbers.
+    The shares are ordered by card index and have the same units on each card. unit_mib: MiB per unit of these numbers.
     """
 
     shares: Mapping[str, tuple[Share, ...]]
@@ -80,9 +80,9 @@ def decided(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> CardDecision:
 
 
 def first_cards(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> FirstCards:
-    """Return the journal's first decision, else the current annotations; may name cards that the node no longer has.
+    """Return the first decision from the journal; without one, the decision in the current annotations.
 
-    Raises the same errors as `decided` if the allocation cannot be read.
+    It may name cards that the node no longer has. Raises the same errors as `decided` if the allocation cannot be read.
     """
     return pod.first_cards or _read(pod, cards, unit_mib)
 

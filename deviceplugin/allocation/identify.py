@@ -72,7 +72,7 @@ def unrecorded(view: NodeState, answered: Collection[tuple[str, str]] = ()) -> l
     """Return each pod with a container that waits for devices, and its first such container.
 
     Query PodResources.Get for these pods. answered: (UID, container) of the calls answered since the kubelet last
-    registered the plugin; it repeats none.
+    registered the plugin; the kubelet does not repeat these calls.
     """
     recorded = {(entry.pod_uid, entry.container) for entry in view.entries if entry.resource == view.resource}
     recorded.update(answered)
@@ -94,7 +94,8 @@ def allocating(
     """Return the container whose Allocate requests `units` devices. Raises NotIdentified.
 
     answered: as for `unrecorded`. passed: UIDs of the pods that the kubelet had admitted before the plugin registered.
-    Valid only with `pre_start_required`: otherwise a container may be allocated at its start, during an admission.
+    Valid only with `pre_start_required`: otherwise the kubelet may allocate devices to a starting container while it
+    admits another pod.
     """
     possible, reasons = [], []
     for found in unrecorded(view, answered):
@@ -176,7 +177,10 @@ def _not_calling(found: PodContainers, units: int, view: NodeState) -> str:
 
 
 def _doubt(pod: NodePod, view: NodeState, passed: Collection[str]) -> str:
-    """Return why the only remaining pod may not be the caller, which may still be unknown; "" if it is certain."""
+    """Return why the only remaining pod may not be the caller; "" if it certainly is.
+
+    If it is not, the caller is a pod that has not appeared here yet.
+    """
     if pod.uid not in view.shown:
         return "it is unknown whether the kubelet has admitted it (PodResources.Get requires Kubernetes 1.34)"
     if pod.terminating:

@@ -51,7 +51,7 @@ _NOTHING: Final = PodRequests()
 class First:
     """A pod as first seen. annotations, requests: the first values. changed: keys whose values differ now.
 
-    cards: its first decision's; None while unknown.
+    cards: those of its first decision; None while unknown.
     """
 
     annotations: Mapping[str, str]
@@ -75,7 +75,7 @@ class _Pod(msgspec.Struct, rename="camel"):
     units: dict[str, _OnCards] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError, which marks the document as unreadable."""
+        """Check the unit. Raises ValueError, which makes the whole document count as unreadable."""
         if self.units is not None and not self.unit_mib:
             raise ValueError("expected `unitMiB` with `units`")
 
@@ -109,7 +109,7 @@ class Journal:
     def first(
         self, uid: str, annotations: Mapping[str, str], requests: PodRequests = _NOTHING, *, readable: bool = True
     ) -> First:
-        """Return the pod as first seen with a readable allocation; record it if that is now.
+        """Return the pod as it was when first seen with a readable allocation; if that is now, record it.
 
         readable: whether the allocation tells which cards the pod is on; otherwise it may still be corrected. Call
         `save` before acting on the result.

@@ -107,7 +107,7 @@ class NodeRecords:
         return NodeState(self.resources.gpu_mem, self.asking(), entries)
 
     async def confirmed(self, view: NodeState, uids: Collection[str]) -> NodeState:
-        """Return the view with the kubelet's answers about those of its pods that are in `uids`.
+        """Return the view with the kubelet's answers for its pods in `uids`.
 
         Raises KubeletSilent.
         """
@@ -198,7 +198,7 @@ class NodeRecords:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A pod as read with these cards. pod: None if it is irrelevant."""
+    """A pod as it was read while the node had these cards. pod: None if it is irrelevant."""
 
     wire: objects.PodObject
     cards: Sequence[Card]

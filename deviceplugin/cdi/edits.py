@@ -80,7 +80,7 @@ def read_only_mount(host_path: str, container_path: str) -> Edits:
 
 @dataclass(frozen=True, slots=True)
 class BindMount:
-    """A path of the host in the container. Files in it may be executed: a library has to be mapped."""
+    """A host path mounted into the container. Its files may be executed: a library cannot be loaded otherwise."""
 
     host_path: str
     container_path: str

@@ -95,7 +95,7 @@ class NvidiaEdits:
         return nvidia_spec.uncovered(cards, specs, driver=driver, lacks=self._nodes.lacks)
 
     def _lacking(self, reasons: Sequence[str]) -> str:
-        """Return the reason for the first card and any other known problem; "" if none."""
+        """Return the first of the reasons, the number of others and other known problems; "" if there is no reason."""
         if not reasons:
             return ""
         others = f"{len(reasons) - 1} more cannot be injected either" if len(reasons) > 1 else ""
