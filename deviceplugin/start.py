@@ -1,4 +1,4 @@
-"""The first second of the device plugin: registered with the kubelet before anything else has answered.
+"""The device plugin's first second: it registers with the kubelet before anything else has answered.
 
     lock ──▶ session.json, checkpoint ──▶ Register ─────────────────────────▶ …
                                               └▶ import the rest ──▶ app.run (API server, driver, cards, pods)

@@ -130,7 +130,7 @@ class AllocationContext:
         self.on_assigned(found.pod, [one.name for one in found.containers], frozenset(one.uuid for one in shares))
 
     def container_share(self, found: PodContainers) -> ContainerShare:
-        """Return the container's part of its cards. Raises Undecided, NotIdentified, CallRejected (no isolation)."""
+        """Return the container's part of its cards. Raises Undecided, NotIdentified, CallRejected (not isolated)."""
         decision = decided(found.pod, self.cards(), self.unit_mib)
         share = ContainerShare(
             found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib

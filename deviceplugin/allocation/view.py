@@ -168,7 +168,7 @@ class NodeRecords:
         return pod
 
     def _kept(self, pod: NodePod, kept: FirstCards | None) -> FirstCards | None:
-        """Return the journal's cards; None if they do not cover every container, because another program wrote it."""
+        """Return the journal's cards; None if they leave out a container: another program then wrote the journal."""
         lacking = sorted({container.name for container in pod.asking()} - kept.units.keys()) if kept else []
         if not lacking:
             return kept

@@ -121,7 +121,7 @@ class CallFailure(msgspec.Struct, frozen=True):
 
 
 class CallAnswer(msgspec.Struct, frozen=True):
-    """The answer to the call of this number. result: JSON of the call's type."""
+    """The answer to the call with this number. result: JSON of the call's result type."""
 
     number: int
     result: msgspec.Raw = msgspec.Raw(b"null")

@@ -173,7 +173,7 @@ class NvmlSource:
             return listened_to
 
     def _attachment(self, pci: str) -> int | None:
-        """Return the number of the kernel's entry, created when the driver attaches to the card and never reused."""
+        """Return the inode of the card's kernel entry, which is new each time that the driver attaches to the card."""
         try:
             return (self._attached / pci).lstat().st_ino if pci else None
         except OSError:

@@ -136,7 +136,7 @@ _LEVELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SeenCard:
-    """A card with its links. ends: active NVLinks by PCI address of the other card; links to a switch as `_SWITCH`."""
+    """A card with its links. ends: number of active NVLinks by the other card's PCI address, or `_SWITCH`."""
 
     card: DriverCard
     raw: RawHandle
@@ -332,13 +332,13 @@ def _health(library: ModuleType, raw: RawHandle, at_best: _AtBest) -> _Health:
 
 
 def _memory(library: ModuleType, raw: RawHandle) -> "pynvml.c_nvmlMemory_t | None":
-    """nvmlMemory_v2 if present: its `used` excludes driver-reserved memory."""
+    """Return nvmlMemory_v2 if the library has it, because its `used` excludes driver-reserved memory."""
     memory = answer(library.nvmlDeviceGetMemoryInfo, raw, pynvml.nvmlMemory_v2)
     return memory if memory is not None else answer(library.nvmlDeviceGetMemoryInfo, raw)
 
 
 def _processes(library: ModuleType, at_best: _AtBest) -> tuple[Process, ...]:
-    """Return processes by pid. NVML lists a process that computes and draws twice, with the same memory."""
+    """Return the processes, ordered by pid. NVML lists one that computes and draws twice, with the same memory."""
     used_mib: dict[int, int] = {}
     for newer, older in (
         (library.nvmlDeviceGetComputeRunningProcesses_v3, library.nvmlDeviceGetComputeRunningProcesses_v2),

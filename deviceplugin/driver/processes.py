@@ -1,4 +1,4 @@
-"""The processes that query the driver, their pending calls, and their number, because the kernel may not end one.
+"""Processes that query the driver, and their pending calls. Limits their number: the kernel may fail to end some.
 
 RUNNING --ended, or died--> gone
    └──────ended──────▶ ABANDONED: the kernel has not ended it yet --> gone
@@ -22,9 +22,9 @@ T = TypeVar("T")
 class OpenedDriver:
     """A process with the driver open, and its state.
 
-    knows: UUIDs of the cards that it has described. asked_s: subject of a pending call (a card's UUID, if about a card)
-    -> since when. left_asking: subjects of the calls pending when the process died. listening: cards whose errors it
-    waits for.
+    knows: UUIDs of the cards that it has described. asked_s: subject of each pending call (the UUID, if it is about a
+    card) -> time of the call. left_asking: subjects of the calls that were pending when the process died. listening:
+    cards whose errors it waits for.
     """
 
     worker: Worker
@@ -73,7 +73,7 @@ class OpenedDriver:
         return now_s - self.asked_s.get(uuid, now_s)
 
     def first_silent(self, now_s: float, *, after_s: float) -> str:
-        """Return the card that hung first if all of several known cards have hung for `after_s`; otherwise ""."""
+        """Return the card that has hung longest, if all known cards (two or more) hang, one for `after_s`; else ""."""
         waiting = {uuid: since_s for uuid, since_s in self.asked_s.items() if uuid in self.knows}
         if len(waiting) < max(2, len(self.knows)) or now_s - min(waiting.values()) < after_s:
             return ""
@@ -152,7 +152,7 @@ class Processes:
     async def opened(self, *, spare: int = 0, passing: bool = False) -> OpenedDriver:
         """Start a new process with the driver open. Raises SourceFailed.
 
-        spare: how many processes to leave for others. passing: the process ends at once and is not counted in `starts`.
+        spare: how many processes to leave for others. passing: the process is short-lived and not counted in `starts`.
         """
         self._workers = [worker for worker in self._workers if worker.alive]
         if len(self._workers) + spare >= MOST_PROCESSES:

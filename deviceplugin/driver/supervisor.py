@@ -266,7 +266,7 @@ class SupervisedDriver:
         return task
 
     async def _in_common(self, ask: Callable[[OpenedDriver], Awaitable[T]]) -> T:
-        """Query the shared process; retry once if it dies, for whatever reason. Raises SourceFailed."""
+        """Query the shared process; if it dies for any reason, retry once with a new one. Raises SourceFailed."""
         for last in (False, True):
             opened = await self._opened()
             try:

@@ -194,7 +194,7 @@ def was_reset(health: CardHealth, reading: CardReading) -> bool:
     """Return whether the card was reset between its last reading and this one, even if nobody was watching.
 
     Signs: the driver attached to the card again, because the driver was reloaded or the card left the bus. Or a counter
-    since the card's initialization has become smaller: volatile ECC errors, energy (NVML API reference,
+    that starts at the card's initialization has become smaller: volatile ECC errors, energy (NVML API reference,
     nvmlEccCounterType_t and nvmlDeviceGetTotalEnergyConsumption). Counters prove it only in persistence mode: otherwise
     the driver initializes the card at each first use. If the energy has already grown past its old value, this detects
     no reset.
@@ -228,7 +228,7 @@ def cleared(health: CardHealth, now_s: float) -> CardHealth:
 
 
 def released(health: CardHealth, until_s: float | None) -> CardHealth:
-    """Return the health of a card released until then, or reclaimed if None.
+    """Return the health of a card that is released until `until_s`, or reclaimed if it is None.
 
     The next reading shows whether it was reset.
     """
@@ -277,7 +277,7 @@ def _recovering(health: CardHealth, now_s: float) -> CardHealth:
 
 
 def _counted(health: CardHealth, now_s: float) -> CardHealth:
-    """Count one more good answer. Restart the count at the first, and after a clock was set back."""
+    """Count one more good answer. The count starts over at 1 if the clock was set back."""
     if health.bad_s is not None and now_s < health.bad_s:
         health = replace(health, bad_s=now_s)
     if health.good == 0 or now_s < health.good_s:

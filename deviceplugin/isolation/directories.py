@@ -92,7 +92,7 @@ def _opened(name: str, top: int | None) -> Iterator[int]:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Set this path on an error that has none from a deeper level."""
+    """Put this path into any OSError, unless a deeper level has already put its own there."""
     try:
         yield
     except OSError as error:

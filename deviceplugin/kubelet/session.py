@@ -1,4 +1,4 @@
-"""The plugin as the kubelet sees it, from the first second: registered at once, with answers that come later.
+"""The plugin as the kubelet sees it: it registers in its first second, and can answer calls only later.
 
     session.json, checkpoint ──▶ devices ──▶ Register ──▶ …        devices listed before, and devices in use
     cards, pods, mode known  ──▶ take_over ──▶ Allocate, PreStartContainer are answered; devices as they are now

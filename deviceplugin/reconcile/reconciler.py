@@ -179,7 +179,7 @@ class Lister(Protocol):
 class ReconcileSettings:
     """Settings. interval_s: between two rounds, >= 30. host_proc: `/proc` of the host's PID namespace.
 
-    allowance_mib: what a pod may use on a card beyond its request.
+    allowance_mib: MiB that a pod may use on a card beyond its request.
     """
 
     policy: DriftPolicy

@@ -192,7 +192,7 @@ def outside_mib(
 ) -> dict[str, int]:
     """Return UUID -> MiB to subtract from the announced memory of the card; empty unless configured.
 
-    before: the last answer. read: UUIDs of the cards whose use is known now. If it is unknown, or was unknown last
+    before: the previous result. read: UUIDs of the cards whose use is known now. If it is unknown, or was unknown last
     time, the answer stays: an unreadable card's memory must not be allocated.
     """
     sums: Counter[str] = Counter()

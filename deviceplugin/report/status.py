@@ -1,6 +1,6 @@
-"""The document of `/status`, which `gpushare-device-plugin status` prints. Pure.
+"""The `/status` document, which `gpushare-device-plugin status` prints. Pure.
 
-It has no secrets from users who may see the node's pods; still, only the node itself may read it.
+It shows nothing that must be hidden from users who may see the node's pods, but it is served only on the node itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
