@@ -167,7 +167,7 @@ class AllocationContext:
             raise CallRejected(str(error), _kind(error)) from error
 
     def _write_specs(self, devices: Collection[str], share: ContainerShare) -> None:
-        """Write the spec of each device: containers that run one at a time have one each. Blocks on the disk."""
+        """Write the spec of each device: containers that run one at a time have one device each. Blocks on the disk."""
         variables = container_environment(share.shares, by_cdi=True, node_labels=self.node_labels())
         parts = [self.card_edits.edits(share.uuids), self.isolation.additions(share).edits(), Edits(env=variables)]
         for device in sorted(devices):

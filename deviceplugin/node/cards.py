@@ -186,7 +186,7 @@ class NodeCards:
         return {**healths, **out}
 
     def _again(self, *, wanted: bool) -> None:
-        """Run another round soon if `wanted`; this replaces a round that was already planned."""
+        """Plan another round if `wanted`, and cancel the one that was planned before."""
         if self._soon is not None:
             self._soon.cancel()
         self._soon = asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set) if wanted else None

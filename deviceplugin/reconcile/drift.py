@@ -216,7 +216,7 @@ def _past_scheduler(pod: NodePod) -> str:
 
 
 def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
-    """Yield differences between the kubelet's devices and the requests. It lists no init containers (server_v1.go)."""
+    """Yield differences between devices and requests. The kubelet lists no ordinary init containers (server_v1.go)."""
     pod = seen.pod
     for container in pod.asking():
         ids = held.get((pod.namespace, pod.name, container.name))

@@ -177,7 +177,7 @@ class Reevaluation:
     def _version(self) -> _Version:
         """Return a version that stays equal as long as every result is valid.
 
-        It leaves out how single pods see the tables: each pod is evaluated in its own view.
+        Does not count changes made only to show the tables as one pod sees them.
         """
         tables, nominations = self._tables, self._nominations
         version = tables.changes.version - nominations.views

@@ -5,8 +5,8 @@
        └──── in five minutes ─────┘     └─ node, card or nomination lost ──▶ starving
 
 At each priority one pod at a time has a reservation: the first that has waited for `after_s`; namespaces take turns. A
-reservation is a nomination without victims (`scheduler.state.nominations`). It is booked for pods of its priority or
-lower, but not for the pod itself, which takes the first room that fits. It evicts nothing: docs/develop/decisions/0047.
+reservation is a nomination without victims (`scheduler.state.nominations`). Pods of its priority or lower see it as
+booked. The pod itself does not, and takes the first room that fits. It evicts nothing: docs/develop/decisions/0047.
 `look` needs no timer: it runs with the next event, and only an event could take the room. Owned by the event loop; no
 method awaits, so each call is atomic. now_s: monotonic seconds.
 """

@@ -156,7 +156,7 @@ class SchedulingCycle:
     def without_equals(self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority) -> WhatIf:
         """Return what-if queries for an unschedulable pod; pods of the same or a lower priority are left out.
 
-        The caller keeps the tables as the pod sees them, now and at each query.
+        While this method and each query run, the caller shows the tables as the pod sees them.
         """
         runtime, key = self._runtime, self._runtime.signature(pod)
         found = self._diagnosed(pod, key, runtime.evaluate(pod, key)).resolvable

@@ -109,7 +109,7 @@ class EvaluationCache:
         return kept[0]
 
     def keep(self, signature: Hashable, evaluation: Evaluation, oldest: int) -> None:
-        """Keep or replace the evaluation of a class, and update its size. oldest: the first useful version."""
+        """Keep or replace the evaluation of a class, and update its size. oldest: the oldest useful version."""
         size = evaluation.size_bytes
         self.size_bytes -= self._kept.pop(signature, (evaluation, 0))[1]
         if size <= self._budget_bytes:

@@ -57,7 +57,7 @@ class Detail(ABC):
 class Numbers(Detail):
     """Best numbers over the nodes with one reason: `wants 12, most free 8 (of 16)`.
 
-    of: None if a total has no meaning. note: memory that is not free, such as `16 held by 1 terminating pod`.
+    of: the total, None if it has no meaning. note: memory that is not free, such as `16 held by 1 terminating pod`.
     """
 
     wants: int
@@ -283,7 +283,7 @@ class FilterPlugin(Plugin):
     def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:  # noqa: ARG002 - most rules have no such amount
         """Return the available amounts below which `filter` always rejects a node; amounts left out have no minimum.
 
-        Makes many waiting pods cheaper, because nodes below the minimum are skipped.
+        Makes many waiting pods cheaper to evaluate, because nodes below the minimum are skipped.
         """
         return {}
 
@@ -335,7 +335,7 @@ class CardFilterPlugin(Plugin):
 
     @abstractmethod
     def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:
-        """Return the rejections of some cards of `rows`. Any value for slots without a card or without the memory."""
+        """Return the rejections of some cards of `rows`. Slots without a card, or with too little memory: any value."""
 
 
 class CardScorePlugin(Plugin):
@@ -382,4 +382,4 @@ class PreBindPlugin(Plugin):
 
     @abstractmethod
     async def pre_bind(self, pod: Pod, node: str) -> None:
-        """Wait until the Binding may be sent. Raises a port's ApiError to undo the placement."""
+        """Prepare the Binding; return when it may be sent. To undo the placement, raise an ApiError of a port."""

@@ -151,7 +151,7 @@ class Runtime:
         return [verdict for plugin in rules for verdict in plugin.verdicts(pod, self.tables, evaluation.state, row)]
 
     def resolvable(self, evaluation: Evaluation, rejections: Sequence[Sequence[Rejection]]) -> Resolvable:
-        """Return the rows where evictions may make room, over all rows. rejections: from `rejections`."""
+        """Return all rows of the tables where evictions may make room. rejections: from `rejections`."""
         rules, of_node = evaluation.rules.filters, set(evaluation.rules.node_filters)
         groups = zip((rule not in of_node for rule in rules), rejections, strict=True)
         (rows,) = resolvable(self.tables.valid, groups).nonzero()
@@ -288,7 +288,7 @@ class Runtime:
     ) -> BoolArray:
         """Return bool[rows]: `left` (itself or a copy) without the rows that the filters reject.
 
-        Notes the changes that can help on those rows.
+        Adds to `evaluation` the changes that can help on the rejected rows.
         """
         for plugin in filters:
             for rejection in plugin.filter(pod, self.tables, evaluation.state, rows):

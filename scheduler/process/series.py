@@ -56,7 +56,7 @@ class Series:
         return CounterMetricFamily(self.name, self.says, labels=self.label_names)
 
     def head(self) -> bytes:
-        """Return the lines above its values in the text of a scrape."""
+        """Return its `# HELP` and `# TYPE` lines in the text of a scrape."""
         return f"# HELP {self.name} {self.says}\n# TYPE {self.name} {self.kind}\n".encode()
 
 
