@@ -43,7 +43,7 @@ class Program(Protocol):
 
 
 class _Log:
-    """Keeps lines until there is a log."""
+    """Keeps log lines until the log is open."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[str, str, Mapping[str, object]]] = []

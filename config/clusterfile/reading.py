@@ -103,7 +103,7 @@ def pod_manifests(cluster: ClusterFile) -> list[TimedPod]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Builds a ClusterFile. Workloads wait until all files are read: a cluster dump holds their pods too."""
+    """Builds a ClusterFile. Workloads create pods only after all files are read: a dump contains these pods, too."""
 
     cluster: ClusterFile = field(default_factory=ClusterFile)
     mistakes: list[Mistake] = field(default_factory=list)

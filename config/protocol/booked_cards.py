@@ -61,7 +61,7 @@ class WrittenAllocation(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.per_card)
 
     def summary(self) -> str:
-        """Return the cards in words: `3 on GPU-a`; only the first two."""
+        """Return text such as `3 on GPU-a`, for the first two cards only."""
         first = [f"{units} on {self.uuids.get(index, f'card {index}')[:64]}" for index, units in self.per_card.items()]
         return ", ".join(first[:2]) + (", …" if len(first) > 2 else "")  # noqa: PLR2004 - as said
 

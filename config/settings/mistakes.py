@@ -43,7 +43,7 @@ class Mistake:
 
 
 class ConfigurationError(Exception):
-    """Every mistake that was found, at least one; `str()` prints one per line."""
+    """Error that holds every mistake found, at least one; `str()` prints one per line."""
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
         self.mistakes: Final = tuple(mistakes)
@@ -57,7 +57,7 @@ def path_text(location: Location) -> str:
 
 
 def near_miss(name: str, allowed: Iterable[str]) -> str:
-    """Return `; did you mean X?`, or "" if no allowed name is close to `name`, in any case."""
+    """Return `; did you mean X?`, or "" if no allowed name is similar to `name`. Ignores case."""
     by_folded = {candidate.casefold(): candidate for candidate in allowed}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
     return f"; did you mean {by_folded[close[0]]}?" if close else ""

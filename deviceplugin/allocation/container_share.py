@@ -61,7 +61,7 @@ _EMPTY: Final[Mapping[str, str]] = {}
 def container_environment(
     shares: Sequence[Share], *, by_cdi: bool, node_labels: Mapping[str, str] = _EMPTY
 ) -> dict[str, str]:
-    """Return variable -> value for one container.
+    """Return the environment variables of one container.
 
     shares: at least one, the same units on each, by card index. by_cdi: the cards come as device edits, and
     NVIDIA_VISIBLE_DEVICES must not add any; otherwise that variable passes them to the runtime, always by UUID.

@@ -54,7 +54,7 @@ class CardDecision:
     unit_mib: int
 
     def first_cards(self) -> FirstCards:
-        """The decision in the form that the journal stores."""
+        """Return the decision in the form that the journal stores."""
         units = {name: {share.uuid: share.units for share in shares} for name, shares in self.shares.items()}
         return FirstCards(self.unit_mib, units)
 
@@ -158,7 +158,7 @@ def _refuse_strangers(pod: NodePod, written: WrittenAllocation) -> None:
 
 
 def _written_for(written: WrittenAllocation, container: PodContainer) -> dict[int, int]:
-    """Return card index -> units. The legacy scheduler's single index means that every container is on that card."""
+    """Return card index -> units of the container. The legacy scheduler writes a single index for all containers."""
     if written.allocation is None:
         return {index: container.units for index in written.per_card if container.units}
     is_app = container.kind is ContainerKind.APP

@@ -138,7 +138,7 @@ class Journal:
             self._unsaved = True
 
     def undecide(self, uid: str) -> None:
-        """Drop the pod's cards: they cannot be its own."""
+        """Drop the pod's cards, because they cannot be its own."""
         known = self._pods.get(uid)
         if known is not None and known.units is not None:
             known.units = None

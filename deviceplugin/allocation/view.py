@@ -25,7 +25,7 @@ from scheduler.kube.port import Changed, Deleted, Kind, ListEnds, WatchEvent
 
 
 def kind_of(node: str) -> Kind[objects.PodObject]:
-    """The watched kind: pods bound to `node` that have not finished."""
+    """Return the watched kind: pods that are bound to `node` and have not finished."""
     selector = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
     return Kind("pods", objects.PodObject, "/api/v1/pods", selector)
 

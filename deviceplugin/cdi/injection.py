@@ -159,7 +159,7 @@ class InjectionMode:
             self._report()
 
     def problems(self) -> tuple[str, ...]:
-        """Messages for operators."""
+        """Return messages for operators."""
         return (self.problem,) if self.problem else tuple(self.uncovered.values())
 
     def _lost_cards(self) -> bool:

@@ -132,7 +132,7 @@ class SimulatedEdits:
         self._writing = Lock()
 
     def prepare(self) -> None:
-        """Nothing to do."""
+        """Do nothing, because simulated cards need no specs."""
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """Return the edits for exactly these cards. Raises CdiError; OSError if a file cannot be written."""

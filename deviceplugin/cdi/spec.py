@@ -26,7 +26,7 @@ class CdiError(Exception):
 
 
 def qualified(name: str) -> str:
-    """Return the name for an Allocate response: kind and device name, 16 hexadecimal digits."""
+    """Return the full name of our CDI device for an Allocate response. name: 16 hexadecimal digits."""
     return f"{KIND}={name}"
 
 

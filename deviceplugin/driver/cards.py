@@ -195,7 +195,7 @@ class Driver(Protocol):
         ...
 
     def grown(self) -> bool:
-        """Whether there may be a card that `cards` has not named."""
+        """Return whether there may be a card that `cards` has not named."""
         ...
 
     async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
@@ -227,7 +227,7 @@ class Driver(Protocol):
         ...
 
     def problems(self) -> tuple[str, ...]:
-        """Messages for operators, in addition to failed calls."""
+        """Return messages for operators, in addition to failed calls."""
         ...
 
     async def close(self) -> None:

@@ -83,7 +83,7 @@ class NvmlSource:
         return "the loader finds it now: is the driver being installed?"
 
     def describe(self, key: CardKey) -> DriverCard:
-        """The card, without its links."""
+        """Return the card, without its links."""
         with asked(f"card {key}"):
             raw = self._raw(key)
             index = key if isinstance(key, int) else self._library.nvmlDeviceGetIndex(raw)
@@ -98,7 +98,7 @@ class NvmlSource:
             return nvml_cards.links(self._library, [self._seen[uuid] for uuid in uuids if uuid in self._seen])
 
     def read(self, uuid: str) -> CardReading:
-        """The card's current reading."""
+        """Return the card's current reading."""
         found = self._known(uuid)
         with asked(f"card {uuid}"):
             reading = nvml_cards.read(self._library, found.raw)

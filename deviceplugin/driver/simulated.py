@@ -69,7 +69,7 @@ class ResetFault:
 
 @dataclass(frozen=True, slots=True)
 class HangFault:
-    """From now on, calls about this card do not return, until `hang` is false."""
+    """Calls about this card hang from now on, until a later fault sets `hang` to False."""
 
     card: str
     hang: bool
@@ -330,7 +330,7 @@ class SimulatedSession:
 
 
 def _named(cards: Sequence[DriverCard], name: str) -> list[str]:
-    """Return the named UUIDs. Raises FaultError if there are none."""
+    """Return the UUIDs of the cards that `name` means. Raises FaultError if there are none."""
     found = [card.uuid for card in cards if name in {"", str(card.index), card.uuid}]
     if not found:
         there = ", ".join(f"{card.index} ({card.uuid})" for card in cards)

@@ -306,7 +306,7 @@ class SupervisedDriver:
             return self._common
 
     def _all_released(self) -> bool:
-        """Whether no process may have the driver open: even without a card, it would keep the module in use."""
+        """Return whether no process may open the driver: it would keep the module in use even without a card."""
         return bool(self._known) and self._known.keys() <= self._released
 
     async def _died(self, opened: OpenedDriver, error: WorkerDied) -> None:

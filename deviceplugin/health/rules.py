@@ -86,7 +86,7 @@ _DRAIN: Final = "drain"
 
 
 class HealthState(StrEnum):
-    """States in the drawing above."""
+    """States of a card; the module's description shows the transitions."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
@@ -134,7 +134,7 @@ class XidClasses:
 
 
 def classes(ignored_xids: Collection[int], hardware_xids: Collection[int]) -> XidClasses:
-    """Return the tables above with the corrections of the configuration."""
+    """Return the built-in classes of errors with the corrections from the configuration."""
     ignored, hardware = frozenset(ignored_xids), frozenset(hardware_xids)
     return XidClasses(
         (ignored | APPLICATION_XIDS.keys()) - hardware,

@@ -30,7 +30,7 @@ _LIBRARY: Final = "hamiCore.library"
 
 
 def mechanism_of(configuration: DevicePluginConfiguration) -> IsolationMechanism:
-    """Return the description. Blocks while files are read. Raises ConfigurationError with the mistakes."""
+    """Return the configured isolation. Blocks while files are read. Raises ConfigurationError with the mistakes."""
     name = configuration.isolation
     match name:
         case "none":
@@ -79,7 +79,7 @@ class NodeIsolation:
     """
 
     def __init__(self, mechanism: IsolationMechanism, state: Path, mps: MpsCards) -> None:
-        """state: the plugin's state directory. mps: its cards have daemons if the description requires them."""
+        """state: the plugin's state directory. mps: the MPS daemons, if the description requires them."""
         self._mechanism, self.mps = mechanism, mps
         self._state = state / DIRECTORY
         self.directories = ContainerDirectories(self._state, mechanism)

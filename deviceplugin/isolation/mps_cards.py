@@ -145,7 +145,7 @@ class MpsCards:
         self._changed.set()
 
     def has(self, uuid: str) -> bool:
-        """Whether the card has a daemon, ready or not."""
+        """Return whether the card has a daemon, ready or not."""
         return uuid in self._daemons
 
     async def ready(self, uuid: str, within_s: float) -> str:

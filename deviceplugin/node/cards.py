@@ -210,7 +210,7 @@ class NodeCards:
         device_ids.check(shared, whole.unit_mib, old_style=self.devices.old_style)
 
     def problems(self) -> list[str]:
-        """Messages for operators: rejected writes, cordons that name no card."""
+        """Return messages for operators: rejected writes, and cordons that name no card."""
         return [text for text in (self.publisher.problem, self._stray_cordon(), self._untrusted()) if text]
 
     def _untrusted(self) -> str:

@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class NodeDevices:
-    """The node's devices. Owned by the event loop. shown: the kubelet's list; its first devices were listed earlier.
+    """The node's devices. Owned by the event loop. shown: the list for the kubelet, which already has devices.
 
     old_style: as in `device_ids.device_ids`. withheld: whether no free device may be allocated, whatever the cards are.
     now_s: from a clock that is never adjusted.

@@ -176,7 +176,7 @@ def container_statuses(listed: Iterable[Account]) -> tuple[AllocationStatus, ...
 
 
 def counts(lasting: Iterable[Drift], policy: DriftPolicy) -> dict[str, int]:
-    """Return how many drifts of each kind are counted, for all kinds."""
+    """Return the number of counted drifts of each kind, including zeros."""
     counted = Counter(one.kind for one in lasting if Action.METRIC in actions(one, policy))
     return {kind.value: counted[kind] for kind in DriftKind}
 

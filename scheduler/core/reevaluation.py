@@ -145,7 +145,7 @@ class Reevaluation:
         searches: Searches,
         class_of: Callable[[Pod], Hashable],
     ) -> None:
-        """class_of: equal for pods that every rule treats alike."""
+        """class_of: returns equal keys for pods that every rule treats alike."""
         self._tables = tables
         self._queue = queue
         self._nominations = nominations
@@ -175,7 +175,7 @@ class Reevaluation:
 
     @property
     def _version(self) -> _Version:
-        """Return a version that stays equal as long as every result is valid.
+        """Version that stays equal as long as every result is valid.
 
         Does not count changes made only to show the tables as one pod sees them.
         """

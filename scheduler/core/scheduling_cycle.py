@@ -109,7 +109,7 @@ class SchedulingCycle:
     """Scheduling cycle of one profile."""
 
     def __init__(self, runtime: Runtime) -> None:
-        """runtime: the profile over the tables that this cycle also changes."""
+        """runtime: runs the profile on the tables. This cycle also changes those tables."""
         self._runtime = runtime
         self._post_filters = post_filters(runtime.profile)
         self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(_DIAGNOSES_BYTES, getsizeof=_size)

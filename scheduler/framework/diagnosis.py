@@ -23,8 +23,8 @@ _NO_NODES: Final = "NoNodes"
 class ReasonCount:
     """Number of nodes with one reason.
 
-    nodes: nodes for which this is the first reason. numbers: over those nodes. examples: some of their names. rule: the
-    rule that gave the reason; "" if not requested.
+    nodes: nodes for which this is the first reason. numbers: the best over those nodes. examples: some of their names.
+    rule: the rule that gave the reason; "" if not requested.
     """
 
     reason: str

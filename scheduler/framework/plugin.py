@@ -160,8 +160,8 @@ class Normalization(Enum):
 class Reservation(msgspec.Struct, frozen=True):
     """Cards, annotations and volumes that a Reserve plugin assigns to a pod on a node.
 
-    cards: whole-pod units per card. annotations: added to the Binding. volumes: for the pod's claims; requested from
-    the API server before the Binding.
+    cards: units of the whole pod on each card. annotations: added to the Binding. volumes: for the pod's claims;
+    requested from the API server before the Binding.
     """
 
     cards: tuple[CardShare, ...] = ()

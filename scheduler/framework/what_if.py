@@ -185,7 +185,7 @@ class WhatIf:
         return True
 
     def in_order(self, rows: RowArray) -> list[int]:
-        """Sort rows by the number of nominations of other pods, fewest first, then by node name.
+        """Return the rows sorted by the number of nominations of other pods, fewest first, then by node name.
 
         While another pod's victims terminate on a row, both they and the nominated pods count there.
         """

@@ -40,7 +40,7 @@ class PlacementPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Comma-separated list of names: `wanted` (any of them; empty: all) minus `excluded` (with a leading `!`)."""
+    """Names that a comma-separated list allows. wanted: any of these; all if empty. excluded: those with a `!`."""
 
     wanted: frozenset[str] = frozenset()
     excluded: frozenset[str] = frozenset()

@@ -88,7 +88,7 @@ class Contact:
 
 
 def contact_series(prefix: str) -> tuple[Series, Series]:
-    """Age of the last answer, and for how long requests fail. prefix: prefix of the program's metric names."""
+    """Return two metrics: age of the last answer, and how long requests have failed. prefix: of the program."""
     labels = (Label("request", "watches, and failing requests"),)
     return (
         Series(

@@ -23,8 +23,9 @@ class Label:
 class Series:
     """One metric. name: as scraped. says: the help text, one or two sentences.
 
-    of_leader: only the active replica reports it, because it describes the cluster. alike: whether kube-scheduler's
-    metric of the same name means the same; "" if there is none. in_unit: the unit if the name does not end in it.
+    of_leader: only the active replica reports it, because it describes the cluster. alike: "the same" if
+    kube-scheduler's metric of the same name means the same, otherwise the difference; "" if it has none. in_unit: the
+    unit if the name does not end in it.
     """
 
     name: str

@@ -53,11 +53,11 @@ class EventLog:
         return len(self._events)
 
     def __iter__(self) -> Iterator[StoredEvent]:
-        """Events in order of creation."""
+        """Yield the Events in order of creation."""
         return iter(self._events.values())
 
     def about(self, namespace: str, name: str) -> list[StoredEvent]:
-        """Events about one object, in order of creation; reads every event."""
+        """Return the Events about one object, in order of creation; reads every Event."""
         return [e for e in self if (e.record.namespace, e.record.object_name) == (namespace, name)]
 
     def create(self, record: EventRecord) -> None:

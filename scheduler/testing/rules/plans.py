@@ -78,7 +78,7 @@ class NodePlan:
     like: objects.Node | None = None
 
     def wire(self, name: str) -> objects.Node:
-        """The Node object."""
+        """Return the Node object."""
         of = self.like or objects.Node(objects.ObjectMeta(name))
         cards = tuple(self._card(name, index, units) for index, units in enumerate(self.cards))
         announced = tuple(card for card in cards if card.index not in self.lost)

@@ -199,7 +199,7 @@ def _of_the_past(failure: Failure) -> str:
 
 
 def _wrong_fact(failure: Failure) -> type[Fact[Any]] | None:
-    """Return the kind of fact that gives the right answer once rebuilt. The world is unusable afterwards."""
+    """Return the kind of fact that gives the right answer after it is rebuilt. Do not use the world afterwards."""
     if failure.pod is None:
         return None
     tables = failure.world.tables
