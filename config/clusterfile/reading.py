@@ -339,7 +339,7 @@ def _cards(group: NodeGroup, node: str, unit_mib: int) -> tuple[inventory.Card, 
 
 
 def _links(alike: CardGroup, index: int, indexes: range) -> dict[str, str]:
-    """Return links to every other card of the group, or to the named cards; never to itself."""
+    """Return the links of card `index`: to every other card of its group, or to the cards that the file names."""
     links = {str(other): alike.links for other in indexes} if isinstance(alike.links, str) else alike.links
     return {other: link for other, link in links.items() if other != str(index)}
 

@@ -285,7 +285,7 @@ def _kind(error: Exception) -> str:
 
 @dataclass(slots=True)
 class ModeAllocator:
-    """`session.Answers` in the mode of the moment; the modes differ only in Allocate and before registering."""
+    """`session.Answers` that follows the current mode. Only Allocate and registering depend on the mode."""
 
     cdi: CdiAllocator
     environment: EnvironmentAllocator

@@ -5,9 +5,9 @@ each pod admitted earlier has all its containers recorded; PodResources.Get drop
 yet know later ones. The caller is the first unrecorded container of the only remaining pod. `starting` serves
 PreStartContainer, when the assignment is recorded, and so needs no inference.
 
-Either answers correctly or raises. The rule cannot identify the following, and rejects them unless the device count
-decides: a pod that was admitted while the kubelet did not know the resource; running containers whose record was lost;
-a pod that was being deleted when the kubelet first saw it; two pods with the same name; a kubelet without
+Each of them answers correctly or raises. The rule cannot identify the following, and rejects them unless the device
+count decides: a pod that was admitted while the kubelet did not know the resource; running containers whose record was
+lost; a pod that was being deleted when the kubelet first saw it; two pods with the same name; a kubelet without
 PodResources.Get.
 While the caller is missing from our (delayed) view, three other pods look just like it: a namesake that was deleted
 before it was allocated; a pod that the kubelet already saw deleted and we have not; a pod whose running containers lost
@@ -206,7 +206,7 @@ def _not_starting(pod: NodePod, recorded: Iterable[str], units: int, view: NodeS
 
 
 def _namesake(pod: NodePod, shown: KubeletPod, view: NodeState) -> str:
-    """Return why PodResources.Get describes another pod with this name, or another moment than the checkpoint."""
+    """Return why PodResources.Get describes a namesake of the pod, or another time than the checkpoint; else ""."""
     strangers = set(shown.containers) - {container.name for container in pod.containers}
     if strangers:
         return f"the kubelet's pod of this name also has container {min(strangers)}"

@@ -183,7 +183,7 @@ def after_reading(health: CardHealth, reading: CardReading, now_s: float) -> Car
 
 
 def _completed(reading: CardReading, health: CardHealth) -> CardReading:
-    """Return the reading; if the driver could not report pending actions, the previous ones are kept."""
+    """Return the reading. Takes pending actions from `health` if the driver could not report them."""
     waits = health.reason if health.state in {HealthState.SUSPECT, HealthState.UNHEALTHY} else ""
     advice = waits.removeprefix(_ADVICE) if waits.startswith(_ADVICE) else ""
     remap = waits == _REMAP if reading.remap_pending is None else reading.remap_pending

@@ -125,7 +125,10 @@ def isolation_for(  # noqa: PLR0917 - each a different type: none can take anoth
     registry: CollectorRegistry,
     backoff_s: Callable[[int], float],
 ) -> NodeIsolation:
-    """Build the isolation. registry: for the plugin's metrics. Without daemons, earlier compute modes are restored."""
+    """Build the isolation. registry: for the plugin's metrics.
+
+    Without daemons, it only restores the compute modes that an earlier plugin has set.
+    """
     if configuration.isolation != "none":
         log.info("isolation", mechanism=configuration.isolation)
     state = Path(configuration.state_dir)

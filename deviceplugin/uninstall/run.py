@@ -58,7 +58,7 @@ class Hands:
         return why and f"{item}: {why}"
 
     async def _remove(self, item: Item) -> str:
-        """Return why the item still exists. Raises ApiError, OSError."""
+        """Remove the item. Return why it still exists, or "". Raises ApiError, OSError."""
         if item.kind is ItemKind.RESOURCE and self.api:
             await self.api.forget_resource(item.name)
         elif item.kind is ItemKind.ANNOTATION and self.api:

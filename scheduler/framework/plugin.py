@@ -262,9 +262,9 @@ class FilterPlugin(Plugin):
         """
 
     def diagnose(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        """Return the reasons for the message of an unschedulable pod: rows as in `filter`, with more reasons if useful.
+        """Return rejections for the message of an unschedulable pod: those of `filter`, with more reasons if useful.
 
-        Override this only if the reasons cost more than the answer; it is rarely called.
+        Override this only if the reasons cost more than the answer of `filter`, which is called far more often.
         """
         return self.filter(pod, tables, state, rows)
 

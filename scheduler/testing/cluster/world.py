@@ -1,4 +1,4 @@
-"""A cluster from its operator's view: everything except our scheduler, synchronous.
+"""A cluster as its operator sees it: everything except our scheduler. All methods are synchronous.
 
 Also holds the Events that clients have written, in order, under the server's rules. A note that is too long is cut, as
 a client does before sending; other invalid Events are rejected. Source of the rules: pkg/apis/core/validation/events.go
