@@ -62,7 +62,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class PodContainers:
-    """A pod and one of its containers; several containers if they hold the same IDs one at a time."""
+    """A pod and one of its containers, or several that hold the same IDs because they run one at a time."""
 
     pod: NodePod
     containers: tuple[PodContainer, ...]

@@ -86,7 +86,7 @@ class NodePod:
         return tuple(container for container in self.containers if container.units > 0)
 
     def ask(self) -> Ask:
-        """Return the pod's request as a whole."""
+        """Return the request of the whole pod."""
         text = self.gpu_count
         readable = text.isascii() and text.isdigit() and len(text) <= _LONGEST_COUNT
         return Ask(

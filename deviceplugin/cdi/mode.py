@@ -35,8 +35,8 @@ class NoInjectionMode(Exception):
 class Coverage:
     """Coverage of the node's cards by NVIDIA's CDI specs.
 
-    lacking: why some card is not covered; "" if all are. uncovered: UUID -> why the card is not covered. some: the
-    specs cover at least one card, or no card is shared.
+    lacking: why some card is not covered; "" if all are. uncovered: UUID -> why the card is not covered. some: whether
+    the specs cover at least one card, or no card is shared.
     """
 
     lacking: str = ""

@@ -150,7 +150,7 @@ def seen(library: ModuleType, handle: Handle) -> SeenCard:
 
 
 def links(library: ModuleType, cards: Sequence[SeenCard]) -> dict[str, dict[str, str]]:
-    """Return each card's links to the others, by UUID. Raises one of GONE."""
+    """Return each card's links to the others, by UUID. Raises the errors in GONE."""
     return {one.card.uuid: _links(library, one, cards) for one in cards}
 
 

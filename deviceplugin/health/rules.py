@@ -100,10 +100,10 @@ class CardHealth:
 
     reason: the problem, "" if healthy. bad_s: last time of an error that only a quiet period clears; None if never.
     needs_reset: time alone does not heal it. good: consecutive good answers, since good_s. silent: consecutive missing
-    answers. failed: consecutive errors, since failed_s; gone: errors enough to consider the card lost. unclassified_s:
-    times of recent unclassified errors. uncorrected_ecc, attached, energy_mj, persistent: values last read; None before
-    the first answer. released_s: end of its release; None if held. annotated: the annotation `gpushare/release` named
-    it when last checked.
+    answers. failed: consecutive errors, since failed_s. gone: these errors are enough to consider the card lost.
+    unclassified_s: times of recent unclassified errors. uncorrected_ecc, attached, energy_mj, persistent: values last
+    read; None before the first answer. released_s: end of its release; None if held. annotated: the annotation
+    `gpushare/release` named it when last checked.
     """
 
     state: HealthState = HealthState.HEALTHY

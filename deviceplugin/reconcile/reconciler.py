@@ -296,7 +296,7 @@ class Reconciler:
         return usage.uses(readings, owned, usage.uids_by_cgroup(self.view.pods))
 
     def _pods(self) -> list[NodePod]:
-        """Return the node's pods; those that request GPU memory as first seen."""
+        """Return the node's pods. Those that request GPU memory have the values that were first seen."""
         asking = {pod.uid: pod for pod in self.view.asking()}
         resources, found = self.view.resources, []
         for wire in self.view.pods:

@@ -43,7 +43,7 @@ class ItemKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item. name: a path, or a key on the node object. stays: why it must stay. theirs: not the plugin's."""
+    """A thing on the node. name: a path, or a key on the node object. stays: why it stays. theirs: not the plugin's."""
 
     kind: ItemKind
     name: str

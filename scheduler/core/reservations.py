@@ -216,7 +216,7 @@ class Reservations:
 def with_reservation(no_fit: NoFit, cycle: SchedulingCycle, nominations: Nominations) -> NoFit:
     """Add to the message the reservation that the pod waits for, or the one that keeps it off a node.
 
-    The tables are as the pod sees them.
+    Call this while the tables are as the pod sees them.
     """
     if not nominations.reserved or no_fit.by_permit:
         return no_fit

@@ -125,7 +125,7 @@ class SchedulingCycle:
     def post_filter(
         self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority, rows: RowArray | None = None
     ) -> Iterator[Sought | None]:
-        """Run PostFilter in steps: None until the last one, which yields the result. Empty without a PostFilter plugin.
+        """Run PostFilter in steps, which yield None; the last one yields the result. Empty without a PostFilter plugin.
 
         rows: the only candidates; None for all. Other work may run between two steps. Call this while the tables are as
         the pod sees them.

@@ -62,9 +62,10 @@ _ALL: Final = Selection()
 class GpuRequest:
     """GPU memory of one pod, in units.
 
-    cards: number of different cards, all on one node, >= 1. units_per_card: on each card, by the container formula, >=
-    1. containers, init_containers: units of each container on **one** card; 0 if it requests none. card_policy,
-    node_policy: None for the policy of the profile.
+    cards: number of different cards, all on one node, >= 1.
+    units_per_card: units on each card by the container formula, >= 1.
+    containers, init_containers: units of each container on **one** card; 0 if it requests none.
+    card_policy, node_policy: None for the policy of the profile.
     """
 
     cards: int

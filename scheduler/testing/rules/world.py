@@ -40,7 +40,7 @@ class LivePod:
 
 
 class TrialWorld:
-    """Every object by name. happened: the engine's actions since the last step, as text for users."""
+    """A live cluster, with every object by name. happened: the engine's actions since the last step, as text."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
