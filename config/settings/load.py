@@ -209,7 +209,7 @@ def _paths(model: type[BaseModel], location: Location = ()) -> list[Location]:
 
 
 def _value(annotations: list[object], text: str) -> object:
-    """Read a section or a list as YAML, keep anything else as text: pydantic reads numbers and booleans from it."""
+    """Parse the text as YAML for a section or a list; otherwise return it as it is, because pydantic converts it."""
     kinds = [option for annotation in annotations for option in options(annotation)]
     if not any(is_model(kind) or get_origin(kind) in {tuple, list} for kind in kinds):
         return text

@@ -128,7 +128,7 @@ def _of_value(detail: ErrorDetails, model: type[BaseModel], data: object) -> str
 
 
 def _at(data: object, location: Location, default: object) -> object:
-    """Return the value at `location` as the user wrote it. pydantic's own may be parsed: a duration in seconds."""
+    """Return the value at `location` as the user wrote it, not as pydantic parsed it (a duration in seconds)."""
     for part in location:
         if _has(data, part):
             data = data[part]  # type: ignore[index]  # `_has` has looked

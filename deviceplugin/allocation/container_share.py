@@ -32,7 +32,7 @@ class ContainerShare:
 
     @property
     def percent(self) -> int:
-        """Percentage of each card, 1 to 100: the compute that it requests, else its share of the memory, rounded down.
+        """Percentage of each card, 1 to 100: the requested compute, otherwise the share of its memory, rounded down.
 
         A request for several cards is split evenly and rounded up, as the scheduler counts it.
         """

@@ -23,7 +23,7 @@ class Undecided(Exception):
 
 
 class NoAllocation(Undecided):
-    """The pod carries no allocation annotation, or not yet."""
+    """The pod has no allocation annotation, at least not yet."""
 
 
 class WrongAllocation(Undecided):

@@ -1,4 +1,4 @@
-"""The fake devices of this node as listed for the kubelet: from the cards, and from the containers that hold IDs."""
+"""Computes the fake devices to list for the kubelet, from this node's cards and the containers that hold IDs."""
 
 import time
 from collections import Counter

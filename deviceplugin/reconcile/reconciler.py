@@ -239,7 +239,7 @@ class Reconciler:
             await asyncio.sleep(self.settings.interval_s)
 
     async def round(self) -> None:
-        """Compare once. Queries the kubelet for all pods (List): at most once every 30 s."""
+        """Compare once. Call this at most every 30 s, because it queries the kubelet for all pods (List)."""
         self._problems = []
         if not self.view.pods.complete:
             self._end(Result(problems=("the pods of this node are not known yet",)))

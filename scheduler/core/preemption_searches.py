@@ -189,7 +189,7 @@ class Searches:
         return None
 
     def evaluate(self, pod: Pod) -> Iterator[Diagnosis | Help | None]:
-        """Yield the diagnosis or help that an attempt would give a waiting pod, in steps: None until the last one.
+        """Evaluate a waiting pod in steps, which yield None; the last one yields the diagnosis or the Help.
 
         Yields no result if it is unknown now. Call this while the tables are as the pod sees them.
         """

@@ -90,7 +90,7 @@ class Profile:
 
     @property
     def has_rules_of_others(self) -> bool:
-        """True if a rule comes from another package: such a rule may read anything."""
+        """True if a rule comes from another package, because such a rule may read anything."""
         return any(not type(plugin).__module__.startswith(_OURS) for plugin in self.judging())
 
     def judging(self) -> Iterator[Plugin]:
