@@ -60,7 +60,7 @@ class CardDecision:
 
 
 def decided(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> CardDecision:
-    """Return the cards of each container. cards: this node's, as announced now. unit_mib: the node's unit.
+    """Return the cards of each container. cards: the node's, as announced now. unit_mib: the node's unit.
 
     Raises NoAllocation. Raises WrongAllocation if the allocation cannot be read, names a card that this node lacks or
     does not share, or gives a container units other than its limit.

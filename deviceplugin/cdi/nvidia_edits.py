@@ -1,4 +1,4 @@
-"""CDI edits: for real cards from NVIDIA's own CDI specs alone; for simulated cards one small read-only file each."""
+"""CDI edits: those of real cards come only from NVIDIA's own CDI specs; a simulated card is a small read-only file."""
 
 import threading
 import time

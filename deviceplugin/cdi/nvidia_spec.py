@@ -65,7 +65,7 @@ class NvidiaDevice:
 
 @dataclass(frozen=True, slots=True)
 class NvidiaSpec:
-    """A spec of one of KINDS. edits: those that all of its devices share. source: its file."""
+    """A spec of one of KINDS. edits: shared by all of its devices. source: its file."""
 
     source: str
     edits: Edits

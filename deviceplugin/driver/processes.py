@@ -109,11 +109,12 @@ log = structlog.get_logger()
 class DriverLimits:
     """Limits in seconds.
 
-    open: for a process to start and open the driver. answer: until a call counts as unanswered. patience: until the
-    next card is queried while one does not answer. stuck: until the shared process is ended because all of its cards
-    hang. hung: until a card gets a process of its own. again, longest: first and longest interval between two such
-    processes. start, slowest: the same between two starts of the shared process after failures. end: for a killed
-    process to disappear. listen: one wait for errors. recount: between two counts of the cards by a separate process.
+    open: time for a process to start and open the driver. answer: time until a call counts as unanswered. patience:
+    time until the next card is queried while one does not answer. stuck: time until the shared process is ended because
+    all of its cards hang. hung: time until a card gets a process of its own. again, longest: first and longest interval
+    between two such processes. start, slowest: first and longest interval between two starts of the shared process
+    after failures. end: time for a killed process to disappear. listen: length of one wait for errors. recount:
+    interval between two counts of the cards by a separate process.
     """
 
     open_s: float = 30.0

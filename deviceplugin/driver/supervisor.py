@@ -164,7 +164,7 @@ class SupervisedDriver:
         return list(filter(None, [self.processes.problem(), trying]))
 
     def _hidden(self) -> str:
-        """Return a message about cards added since this container was created: it has no device nodes for them."""
+        """Return a message about cards that are newer than this container, which has no device nodes for them."""
         known = {card.pci for card in self._known.values()}
         hidden = sorted(self._attached_last - self._attached_first - known)
         if not hidden or self._common is None:

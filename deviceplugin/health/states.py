@@ -26,7 +26,7 @@ class HealthChange:
 
 @dataclass(slots=True)
 class CardStates:
-    """All cards. xids: None if health is not watched: then every card always counts as healthy.
+    """All cards. xids: classes of errors; None if health is not watched, so that cards always count as healthy.
 
     driver: its version, "" while it has not answered. healths: by UUID, including missing cards. tries_cuda: whether a
     card has to prove that CUDA starts on it. cuda: the last trial by UUID.
@@ -214,7 +214,7 @@ class CardStates:
         return [card.uuid for card in self.named().cards if not card.mig and card.uuid in self.readings]
 
     def _forget_trials(self, found: DriverCards) -> None:
-        """Forget the trials under an earlier driver, and of cards whose device node has changed."""
+        """Forget trials that ran with an earlier driver, or on a card whose device node has changed."""
         before = {card.uuid: (card.minor, card.pci) for card in self.cards}
         same = {card.uuid for card in found.cards if before.get(card.uuid) == (card.minor, card.pci)} | found.unasked
         self.cuda = {uuid: trial for uuid, trial in self.cuda.items() if uuid in same and found.driver == self.driver}

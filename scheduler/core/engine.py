@@ -54,7 +54,7 @@ class Engine:
         *,
         reserve_after_s: float = 0.0,
     ) -> None:
-        """cycles: by scheduler name. reserve_after_s: see `Reservations`."""
+        """cycles: scheduler name -> its cycle. reserve_after_s: see `Reservations`."""
         self.tables = tables
         self.queue = queue
         self._cycles = cycles

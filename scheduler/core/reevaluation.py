@@ -39,7 +39,7 @@ class NominationChecks:
         nominations: Nominations,
         reservations: Reservations,
     ) -> None:
-        """cycles: by scheduler name."""
+        """cycles: scheduler name -> its cycle."""
         self._tables = tables
         self._cycles = cycles
         self._nominations = nominations

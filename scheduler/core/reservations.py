@@ -74,7 +74,7 @@ class Reservations:
         *,
         after_s: float,
     ) -> None:
-        """cycles: by scheduler name. after_s: wait before a reservation; 0 turns reservations off."""
+        """cycles: scheduler name -> its cycle. after_s: wait before a reservation; 0 turns reservations off."""
         self._tables = tables
         self._queue = queue
         self._cycles = cycles

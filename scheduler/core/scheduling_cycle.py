@@ -42,8 +42,8 @@ class PermitWait:
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Node and cards of a pod: assumed in the tables, not yet bound.
 
-    annotations: for the Binding. permit_waits: Permit plugins that must allow the pod first. volumes: plan for
-    its claims, carried out before the bind. pre_bind: plugins to call in order.
+    annotations: added to the Binding. permit_waits: Permit plugins that must allow the pod first. volumes: plan for its
+    claims, carried out before the bind. pre_bind: plugins to call in order.
     """
 
     pod: Pod
@@ -193,7 +193,7 @@ class SchedulingCycle:
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "", *, permits: bool = True) -> Outcome:
         """Place the pod, which is then assumed, or return why it cannot be placed. now_ns: Unix nanoseconds.
 
-        nominated: a node to take if it fits, whatever the scores; "" for none. permits: call the Permit plugins.
+        nominated: a node to take if it fits, whatever the scores, or "". permits: whether to call the Permit plugins.
         """
         key = self._runtime.signature(pod)
         evaluation = self._runtime.evaluate(pod, key)

@@ -60,7 +60,7 @@ class WhatIfQueries:
     """What-if queries of one engine."""
 
     def __init__(self, tables: Tables, cycles: Mapping[str, SchedulingCycle], nominations: Nominations) -> None:
-        """cycles: by scheduler name."""
+        """cycles: scheduler name -> its cycle."""
         self._tables = tables
         self._cycles = cycles
         self._nominations = nominations

@@ -135,12 +135,12 @@ class Runtime:
         return self.left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible)
 
     def rejections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Rejection]]:
-        """Yield the rejections of all rows, for each rule in order."""
+        """Yield, for each rule in order, its rejections of all rows."""
         for _, rejections in self.rejections_by_rule(pod, evaluation):
             yield rejections
 
     def rejections_by_rule(self, pod: Pod, evaluation: Evaluation) -> Iterator[tuple[str, list[Rejection]]]:
-        """Yield the name of each rule with its rejections of all rows, in order."""
+        """Yield, for each rule in order, its name and its rejections of all rows."""
         for plugin in evaluation.rules.filters:
             yield plugin.name, list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
         evaluation.state.drop_row_cache()

@@ -27,10 +27,10 @@ Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class Limits:
     """Limits of the server, in seconds unless noted.
 
-    connections: maximum number at one time, including those in their TLS handshake. handshake_s: for the handshake.
-    request_s: for the first request; Prometheus and the kubelet send theirs at once. answer_s: for producing the answer
-    and for the client to read it; longer than Prometheus waits by default (scrape_timeout: 10 s). idle_s: until the
-    next request; Prometheus reuses one connection for all its scrapes, every minute by default.
+    connections: maximum number at one time, including those in their TLS handshake. handshake_s: time for the
+    handshake. request_s: time until the first request; Prometheus and the kubelet send theirs at once. answer_s: time
+    to produce the answer and for the client to read it; longer than Prometheus waits by default (scrape_timeout: 10 s).
+    idle_s: time until the next request; Prometheus reuses one connection for all its scrapes, every minute by default.
     """
 
     connections: int = 64

@@ -88,7 +88,7 @@ class Contact:
 
 
 def contact_series(prefix: str) -> tuple[Series, Series]:
-    """Return two metrics: age of the last answer, and how long requests have failed. prefix: of the program."""
+    """Return two metrics: age of the last answer, and how long requests have failed. prefix: of their names."""
     labels = (Label("request", "watches, and failing requests"),)
     return (
         Series(

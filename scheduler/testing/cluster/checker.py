@@ -21,7 +21,7 @@ from scheduler.testing.cluster.world import World
 
 @dataclass(frozen=True, slots=True)
 class ObservedBinding:
-    """A pod was bound to a node. pod: its name; shares: its cards. at_s: by the checker's clock."""
+    """A pod was bound to a node at `at_s`, by the checker's clock. pod: its name. shares: its cards."""
 
     pod: str
     node: str

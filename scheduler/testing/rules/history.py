@@ -88,7 +88,7 @@ _PROBE_UID = "uid-probe"
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A history. steps: in order. probes: settings of pods that are evaluated after every step, never placed."""
+    """A sequence of steps to run. probes: settings of pods that are evaluated after every step, but never placed."""
 
     steps: tuple[Step, ...]
     probes: tuple[tuple[Setting, ...], ...] = ()

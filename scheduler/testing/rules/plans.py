@@ -113,7 +113,7 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPlan:
-    """A pod. gpu_mem: units in total. cpu: requested, "" for none. selects, keeps_away: a zone; a topology key, or "".
+    """A pod. gpu_mem: units in total. cpu: requested amount, or "". selects, keeps_away: a zone; a topology key, or "".
 
     like: the user's own manifest, overridden by the other fields.
     """
