@@ -86,9 +86,9 @@ class BookedCard(msgspec.Struct, frozen=True, kw_only=True):
 class BookedCards(msgspec.Struct, frozen=True, kw_only=True):
     """All cards of a pod. cards: each card once; empty if unknown.
 
-    everywhere: units that count against every card of the node if `cards` is empty; otherwise 0. blocks: the pod fills
-    each of its cards completely, because the unit of its numbers is unknown. unit_mib: unit of the pod's numbers, 0 if
-    unknown. problem: message for users; "" if nothing is wrong.
+    everywhere: units that count against every card of the node if `cards` is empty; otherwise 0. blocks: every card of
+    the node counts as full instead, because the unit of the pod's numbers is unknown. unit_mib: unit of the pod's
+    numbers, 0 if unknown. problem: message for users; "" if nothing is wrong.
     """
 
     cards: tuple[BookedCard, ...] = ()

@@ -51,7 +51,7 @@ class Facts:
 
     cuda: answer of cuInit by UUID, for the cards that were tried. readings: by UUID, for the cards that answer.
     lacking, some: as in `Coverage`, by NVIDIA's CDI specs. spec_problems: specs that cannot be read.
-    nvidia_runtime: whether it runs us. missing: the kubelet's files that do not exist, and why they matter.
+    nvidia_runtime: whether it runs this container. missing: files of the kubelet that do not exist, and their purpose.
     status: the plugin's status; status_problem: why it is unavailable. mode: as configured.
     """
 

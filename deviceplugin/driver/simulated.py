@@ -40,7 +40,7 @@ class FaultError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class XidFault:
-    """A card reports an XID. card: index or UUID, here and below."""
+    """A card reports an XID. card: index or UUID, as in the other faults."""
 
     card: str
     number: int

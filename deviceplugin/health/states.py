@@ -76,7 +76,7 @@ class CardStates:
                 self.healths[card.uuid] = rules.after_xid(self.of(card.uuid), xid, now_s, self.xids)
 
     def answered(self, answers: Mapping[str, CardReading | SourceFailed], now_s: float) -> None:
-        """Record UUID -> answer. If every card fails and none is reported missing, the driver is at fault."""
+        """Record the answers by UUID. If every card fails and none is reported missing, the driver is at fault."""
         failures = [answer for answer in answers.values() if isinstance(answer, CardFailed)]
         of_the_driver = len(answers) == len(failures) > 1 and not any(failure.lost for failure in failures)
         for uuid, answer in answers.items():
@@ -192,7 +192,7 @@ class CardStates:
         ]
 
     def start_problem(self, uuids: Iterable[str]) -> str:
-        """Return why CUDA would not start on these cards, or that one is still untried; "" if nothing is known."""
+        """Return why CUDA would not start on these cards, or that one is untried; "" if no problem is known."""
         due = self.to_try()
         for uuid in uuids:
             reason = self._reason(uuid)

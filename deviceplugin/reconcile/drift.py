@@ -39,7 +39,7 @@ _UNBOOKED: Final = frozenset({DriftKind.OUTSIDE_USE, DriftKind.USES_UNASKED})
 
 
 class Action(StrEnum):
-    """Actions on drift. METRIC: count it and show it in the status. EVENT: on the pod or the node.
+    """Actions on drift. METRIC: count it and show it in the status. EVENT: write one on the pod or the node.
 
     ANNOUNCE_LESS: announce less memory on the card.
     """

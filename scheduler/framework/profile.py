@@ -38,8 +38,8 @@ class Profile:
     """Plugins for each extension point, in order. score: (plugin, weight).
 
     signature_plugins, volatile_plugins: rules that define `signature` or `cache_key`. facts: facts that the rules read,
-    each once. over_domains: rules that read other rows. wakes_on: for each filter, the bits of Change that can alter
-    its rejections, without DOMAINS.
+    no duplicates. over_domains: rules that read other rows. wakes_on: for each filter, the bits of Change that can
+    alter its rejections, without DOMAINS.
     """
 
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()

@@ -99,7 +99,7 @@ class Trial:
         return True
 
     def reasons(self) -> tuple[str, ...]:
-        """Return why the node does not take the pod: the reasons of the first rule that rejects it, each once."""
+        """Return why the node does not take the pod: the reasons of the first rule that rejects it, no duplicates."""
         self.state.drop_row_cache()
         rows = slice(self.row, self.row + 1)
         for plugin in self.rules.filters:

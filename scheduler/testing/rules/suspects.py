@@ -1,4 +1,4 @@
-"""Finds a rule's wrong declaration: the history runs again with each declaration corrected."""
+"""Finds a rule's wrong declaration: runs the history again with one declaration corrected at a time."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
