@@ -27,7 +27,7 @@ class CardApart:
     left: bool = False
 
     async def reading(self, card: DriverCard) -> CardReading:
-        """Return a reading. Raises only NoAnswer or CardFailed, because one card proves nothing about the driver."""
+        """Return a reading. Raises only NoAnswer or CardFailed: one failing card says nothing about the driver."""
         limits = self.processes.limits
         try:
             opened = await self._opened()

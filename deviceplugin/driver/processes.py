@@ -73,7 +73,7 @@ class OpenedDriver:
         return now_s - self.asked_s.get(uuid, now_s)
 
     def first_silent(self, now_s: float, *, after_s: float) -> str:
-        """Return the card that has hung longest, if all known cards (two or more) hang, one for `after_s`; else ""."""
+        """If all known cards, at least two, hang and one has for `after_s`, return the one that hung first; else ""."""
         waiting = {uuid: since_s for uuid, since_s in self.asked_s.items() if uuid in self.knows}
         if len(waiting) < max(2, len(self.knows)) or now_s - min(waiting.values()) < after_s:
             return ""

@@ -209,7 +209,7 @@ class WhatIf:
         return changed is not None and row not in changed.rows
 
     def may_help_on(self, node: str) -> bool:
-        """Return whether evictions may make room for the pod on the node, or the pod already fits there."""
+        """Return whether pods that leave the node may make room there, or the pod already fits there."""
         row = self.tables.row_of.get(node)
         return row is not None and bool((self._found.rows == row).any())
 
