@@ -38,7 +38,7 @@ FILE: Final = "journal.json"
 
 
 class PodRequests(msgspec.Struct, frozen=True, rename="camel"):
-    """Requests that the decision was made for, as the pod's author wrote them. gpu_count: its text, "" if unset."""
+    """Requests that the decision was made for, as the pod's author wrote them. gpu_count: as text, "" if unset."""
 
     gpu_count: str = ""
     exclusive: bool = False

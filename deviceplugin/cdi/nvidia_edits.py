@@ -126,7 +126,7 @@ class SimulatedEdits:
     problems: tuple[str, ...] = ()
 
     def __init__(self, directory: Path, cards: Callable[[], Sequence[Card]]) -> None:
-        """directory: holds one file per card. cards: as announced now."""
+        """directory: holds one file per card. cards: returns the cards as announced now."""
         self._directory = directory
         self._cards = cards
         self._writing = Lock()

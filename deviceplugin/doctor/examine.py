@@ -53,7 +53,7 @@ async def examine(
 ) -> Facts:
     """Gather the facts, then close the driver. status_at: host:port of this node's plugin.
 
-    mountinfo: this container's.
+    mountinfo: path of this container's mountinfo.
     """
     c = configuration
     status, status_problem = await _status(status_at)

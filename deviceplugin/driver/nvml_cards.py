@@ -275,7 +275,7 @@ _SHARING_MODES: Final = {
 
 
 def compute_mode(said: str) -> int:
-    """Return NVML's number of a `CardReading` mode; the default's for an unknown one."""
+    """Return NVML's number for a mode of `CardReading`; for an unknown mode, the number of the default mode."""
     numbers: dict[str, int] = {mode: number for number, mode in _SHARING_MODES.items()}
     return numbers.get(said, numbers[""])
 

@@ -108,7 +108,7 @@ def held_by(
 
 
 def _cards_of(pod: NodePod | None, container: str, found: Inventory) -> frozenset[str]:
-    """Return UUIDs, including cards that are missing or no longer shared: the scheduler counts these too."""
+    """Return the UUIDs of the container's cards, also missing or unshared ones, because the scheduler counts these."""
     if pod is None:
         return frozenset()
     try:

@@ -59,7 +59,7 @@ class DevicePluginStatus(msgspec.Struct, frozen=True, rename="camel"):
     mode: the chosen one, `cdi` or `environment`. registered: with the kubelet.
     announced_units: healthy devices listed for the kubelet. on_node: the node object is up to date. problems: messages,
     such as that the driver does not answer. toolkit_missing: cards cannot be injected into containers; a problem says
-    why. nvidia_runtime: it runs the plugin's own container. runtime_class: the plugin pod's, "" if unset.
+    why. nvidia_runtime: that runtime runs the plugin's container. runtime_class: the plugin pod's, "" if unset.
     """
 
     node: str

@@ -129,7 +129,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """Another scheduler binds the same pod just before. node: None for the node that we chose."""
+    """Another scheduler binds the pod just before our request. node: None for the node that we chose."""
 
     node: str | None = None
     annotations: dict[str, str] = field(default_factory=dict)
