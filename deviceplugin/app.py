@@ -1,4 +1,4 @@
-"""The device plugin as a process: one per node, connected, listening, until stopped."""
+"""The device plugin's process, one per node: connects, listens, and serves until it is stopped."""
 
 import asyncio
 import contextlib

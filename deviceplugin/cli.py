@@ -320,7 +320,7 @@ def configured(
 
 
 def _of_some_node(file: Path, node_name: str | None) -> DevicePluginConfiguration:
-    """Return the configuration as `configured` reads it, for any node if the file names none."""
+    """Return the configuration as `configured` reads it; a node name that is missing in the file is made up."""
     flags = {"nodeName": node_name}
     try:
         return configured(file, os.environ, flags, None)
@@ -332,7 +332,7 @@ def _of_some_node(file: Path, node_name: str | None) -> DevicePluginConfiguratio
 
 
 def _spoken(mistake: Mistake, spoken: Mapping[str, str]) -> Mistake:
-    """Return the mistake, attributed to the name that its author wrote."""
+    """Return the mistake with its source named as the user wrote it."""
     if (mistake.path, mistake.message) == ("nodeName", _MISSING):
         return replace(mistake, message=f"{_MISSING}; name this node with --node-name or {_NODE_NAME}")
     return replace(mistake, source=spoken.get(mistake.source, mistake.source))

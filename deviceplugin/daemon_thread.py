@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def call(function: Callable[[], T], name: str) -> "asyncio.Future[T]":
-    """Start the call in a thread with this name. Return the future of its result or exception, which may be dropped."""
+    """Start the call in a thread with this name. Return a future of its result or exception; it may be dropped."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
     # Reading the exception of a dropped future keeps the loop from logging it.

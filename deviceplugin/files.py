@@ -1,4 +1,4 @@
-"""Replaces a file of ours atomically: a reader finds either the old text or the new, complete."""
+"""Replaces a file of ours atomically: a reader finds the old text or the new one, always complete."""
 
 from pathlib import Path
 

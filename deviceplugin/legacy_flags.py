@@ -36,7 +36,7 @@ _RUN: Final = "run"
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """Arguments for our own commands. ignored: flags without a meaning here, without their values, each once."""
+    """Arguments for our own commands. ignored: names of the flags that have no meaning here, without duplicates."""
 
     arguments: list[str]
     ignored: tuple[str, ...]

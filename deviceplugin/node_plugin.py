@@ -373,7 +373,7 @@ class NodePlugin:
             self.metrics.unregistered()
 
     def _remember(self) -> None:
-        """Save the list of devices, so that the next process can list the same ones before it knows anything else."""
+        """Save the list of devices, so that the next process can list them before it knows anything else."""
         mode = self._injection.chosen
         if not mode:
             return

@@ -1,4 +1,4 @@
-"""The first second of the device plugin: registered with the kubelet before anything else has answered.
+"""The device plugin's first second: it registers with the kubelet before anything else has answered.
 
     lock ──▶ session.json, checkpoint ──▶ Register ─────────────────────────▶ …
                                               └▶ import the rest ──▶ app.run (API server, driver, cards, pods)
@@ -43,7 +43,7 @@ class Program(Protocol):
 
 
 class _Log:
-    """Keeps lines until there is a log."""
+    """Keeps log lines until the log is open."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[str, str, Mapping[str, object]]] = []

@@ -217,7 +217,7 @@ class SchedulerService:
 
     @property
     def _may_place(self) -> bool:
-        """True if another pod would be bound at once. Otherwise it stays in the queue, where order counts."""
+        """True if another pod would be bound at once. Otherwise it stays in the queue, which is in priority order."""
         return self._binding.taken() < self._options.max_binds_in_flight
 
     def not_ready(self) -> str:

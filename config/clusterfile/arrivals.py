@@ -1,4 +1,4 @@
-"""Reads arrivals of pods from a CSV file with one pod per line, for numbers that are impractical in YAML.
+"""Reads arrivals of pods from a CSV file with one pod per line, for more pods than are practical in YAML.
 
 `docs/simulate.md` is the guide. Pods with the same request share one `PodAsk`.
 """
@@ -31,7 +31,7 @@ _LONGEST_SHOWN: Final = 80
 
 
 class PodAsk(NamedTuple):
-    """A pod's request. units_per_card: on each of `cards` cards; both 0 for a pod without GPU memory.
+    """A pod's request. units_per_card: on each of its `cards` cards; both are 0 for a pod without GPU memory.
 
     models: allowed models of its cards; () for any.
     """
@@ -61,9 +61,9 @@ class _Wrong(ValueError):
 
 
 def read_arrivals(path: Path) -> list[Arrival]:
-    """Return a file's pods ordered by time, then by position. `.gz` is unpacked.
+    """Return a file's pods ordered by time, then by position. A `.gz` file is unpacked.
 
-    Raises ConfigurationError with the mistakes: the first 50, and how many more there are.
+    Raises ConfigurationError with the first 50 mistakes and the number of the others.
     """
     reader = _Reader(str(path))
     try:
@@ -88,7 +88,7 @@ def write_arrivals(path: Path, arrivals: Iterable[Arrival]) -> None:
 
 @dataclass(slots=True)
 class _Reader:
-    """Converts lines to arrivals, and collects the mistakes of invalid lines. asks: by the text of their cells."""
+    """Converts lines to arrivals, and collects the mistakes of invalid lines. asks: PodAsk by the text of its cells."""
 
     file: str
     arrivals: list[Arrival] = field(default_factory=list)

@@ -89,7 +89,7 @@ class NodeGroup(Section):
         return self
 
     def node_names(self) -> list[str]:
-        """The names of the group's nodes, in order."""
+        """Return the names of the group's nodes, in order."""
         return _numbered(self.name or (self.node.metadata.name if self.node else ""), self.count)
 
 
@@ -106,7 +106,7 @@ class PodGroup(Section):
     runs_s: _Time | None = Field(default=None, validation_alias=AliasChoices("runs_s", "runsS"))
 
     def pod_names(self) -> list[str]:
-        """The names of the group's pods, in order."""
+        """Return the names of the group's pods, in order."""
         return _numbered(self.pod.metadata.name, self.count)
 
 
@@ -142,7 +142,7 @@ class ClusterFile:
     """All files together. ignored: unread manifests, as `kind namespace/name`.
 
     storage: manifests of claims, volumes and the like, each with its kind. budgets: disruption budgets, which only
-    `defragment` reads. files: each entry's file, by the entry's identity.
+    `defragment` reads. files: `id()` of an entry -> the file that it comes from.
     """
 
     nodes: list[NodeGroup] = field(default_factory=list)

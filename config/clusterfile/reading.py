@@ -103,7 +103,7 @@ def pod_manifests(cluster: ClusterFile) -> list[TimedPod]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Builds a ClusterFile. Workloads wait until all files are read: a cluster dump holds their pods too."""
+    """Builds a ClusterFile. Workloads create pods only after all files are read: a dump contains these pods, too."""
 
     cluster: ClusterFile = field(default_factory=ClusterFile)
     mistakes: list[Mistake] = field(default_factory=list)
@@ -231,7 +231,7 @@ def _label(manifest: dict[str, object]) -> str:
 
 
 def _misplaced(manifest: dict[str, object], source: str) -> Iterator[Mistake]:
-    """Yield fields of a `pods` entry that are misplaced in the manifest, where they have no effect."""
+    """Yield a mistake for each field of a `pods` entry that was written inside the manifest, where it has no effect."""
     for name in sorted(_OF_AN_ENTRY & manifest.keys()):
         entry = f"`pods: [{{{name}: {str(manifest[name])[:16]}, pod: …}}]`"
         hint = f"is not a field of a manifest: write {entry}, with the manifest under pod"
@@ -271,7 +271,7 @@ def _repeated(what: str, entries: Iterable[tuple[str, str]]) -> Iterator[Mistake
 
 
 def _of_nothing(cluster: ClusterFile) -> Iterator[Mistake]:
-    """Yield faults of nonexistent nodes and cards, each by its number in its own file."""
+    """Yield a mistake for each fault of a node or card that does not exist, with the fault's number in its file."""
     groups = {name: group for group in cluster.nodes for name in group.node_names()}
     numbers: defaultdict[str, int] = defaultdict(int)
     for fault in cluster.faults:
@@ -339,7 +339,7 @@ def _cards(group: NodeGroup, node: str, unit_mib: int) -> tuple[inventory.Card, 
 
 
 def _links(alike: CardGroup, index: int, indexes: range) -> dict[str, str]:
-    """Return links to every other card of the group, or to the named cards; never to itself."""
+    """Return the links of card `index`: to every other card of its group, or to the cards that the file names."""
     links = {str(other): alike.links for other in indexes} if isinstance(alike.links, str) else alike.links
     return {other: link for other, link in links.items() if other != str(index)}
 

@@ -158,9 +158,9 @@ def stable_uuid(*names: str) -> str:
 
 
 def pods_of(workload: Workload) -> list[Manifest]:
-    """Return the pods that exist at the same time while none finishes.
+    """Return the pods that exist at the same time as long as none finishes.
 
-    Returns all at once, even if the controller would wait for one to be ready before it creates the next.
+    Returns all of them at once, even if the controller would wait for one to be ready before it creates the next.
     """
     makers = {"StatefulSet": _of_stateful_set, "Job": _of_job}
     return [_manifest(workload, pod) for pod in makers.get(workload.kind, _of_replica_set)(workload)]
@@ -262,7 +262,7 @@ def _template_hash(workload: Workload) -> str:
 
 
 def _suffix(name: str, number: int) -> str:
-    """Return five letters, different for each number below 27**5: the factor is coprime to that."""
+    """Return five letters. Numbers below 27**5 give different ones, because the factor is coprime to 27."""
     return _letters((_digest(name) + number * 7_654_321) % len(_SAFE_LETTERS) ** 5, 5)
 
 

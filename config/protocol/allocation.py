@@ -49,7 +49,7 @@ class Allocation(msgspec.Struct, frozen=True):
     unit_mib: int = 0
 
     def card_indexes(self) -> list[int]:
-        """Every card index that a container holds, ascending."""
+        """Return every card index that a container holds, ascending."""
         shares = (*self.containers.values(), *self.init_containers.values())
         return sorted({index for share in shares for index in share})
 

@@ -3,9 +3,9 @@
     annotations ── read ──▶ WrittenAllocation (the pod's own annotations, whatever cards there are)
                                └── on_cards(the node's cards and unit) ──▶ BookedCards (in the node's unit)
 
-Both programs read with this code alone. Numbers in another unit than the node's are rescaled and rounded up. If their
-unit is unknown, every card of the node is blocked: a number without its unit frees no memory. An allocation that does
-not match the pod's request is not trusted: a pod's author may have written it.
+Both programs read allocations only with this code. Numbers in another unit than the node's are rescaled and rounded
+up. If their unit is unknown, every card of the node is blocked: a number without its unit frees no memory. An
+allocation that does not match the pod's request is not trusted: a pod's author may have written it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,11 +39,11 @@ class WrittenAllocation(msgspec.Struct, frozen=True, kw_only=True):
     """The decision in a pod's annotations, in the pod's own unit.
 
     per_card: card index -> units, by the container formula; empty if the pod's cards are not recorded.
-    uuids: card index -> UUID of each of them; empty: an index means the card that has it now.
+    uuids: card index -> UUID of each of them; if empty, an index means the card that has that index now.
     allocation: units of each container; None if only a card index, or nothing, could be read.
     index_only: the pod has only `ALIYUN_COM_GPU_MEM_IDX`, whose card gets its whole request.
     unit_mib: 0 if not given. device_units: units of the pod's first card, if needed to determine the unit; otherwise 0.
-    problem: what was wrong with the annotations, "" if nothing was.
+    problem: why the annotations are invalid; "" if they are valid.
     """
 
     units: int
@@ -57,11 +57,11 @@ class WrittenAllocation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def decided(self) -> bool:
-        """Whether an annotation names the pod's cards: the first value read is final."""
+        """Whether an annotation names the pod's cards. If so, later changes to the annotations are ignored."""
         return bool(self.per_card)
 
     def summary(self) -> str:
-        """Return the cards in words: `3 on GPU-a`; only the first two."""
+        """Return text such as `3 on GPU-a`, for the first two cards only."""
         first = [f"{units} on {self.uuids.get(index, f'card {index}')[:64]}" for index, units in self.per_card.items()]
         return ", ".join(first[:2]) + (", …" if len(first) > 2 else "")  # noqa: PLR2004 - as said
 
@@ -70,10 +70,10 @@ _NOTHING: Final = WrittenAllocation(units=0, per_card={}, uuids={}, allocation=N
 
 
 class BookedCard(msgspec.Struct, frozen=True, kw_only=True):
-    """A card of a pod. index: as in the pod. uuid: the node's card's; as in the pod if the card is lost.
+    """A card that a pod occupies. index: as in the pod's annotations. lost: the node does not announce the card.
 
-    units: in the node's unit, rounded up. asked: in the pod's own, as the kubelet counts them.
-    lost: the node does not announce the card.
+    uuid: of the node's card; from the annotations if the card is lost. units: in the node's unit, rounded up. asked:
+    the same amount in the pod's own unit, as the kubelet counts it.
     """
 
     index: int
@@ -86,9 +86,9 @@ class BookedCard(msgspec.Struct, frozen=True, kw_only=True):
 class BookedCards(msgspec.Struct, frozen=True, kw_only=True):
     """All cards of a pod. cards: each card once; empty if unknown.
 
-    everywhere: units that then count against every card of the node, otherwise 0. blocks: these fill each card, because
-    the unit of the pod's numbers is unknown. unit_mib: unit of the pod's numbers, 0 if unknown.
-    problem: for people, "" if nothing is wrong.
+    everywhere: units that count against every card of the node if `cards` is empty; otherwise 0. blocks: every card of
+    the node counts as full instead, because the unit of the pod's numbers is unknown. unit_mib: unit of the pod's
+    numbers, 0 if unknown. problem: message for users; "" if nothing is wrong.
     """
 
     cards: tuple[BookedCard, ...] = ()
@@ -127,7 +127,7 @@ def read(annotations: Mapping[str, str], ask: Ask) -> WrittenAllocation:
 
 
 class CardsOfNode:
-    """The cards of one node, for reading pods. unit_mib: MiB per unit of the node, > 0."""
+    """The cards of one node, to find the ones that a pod occupies. unit_mib: MiB per unit of the node, > 0."""
 
     def __init__(self, cards: Sequence[Card], unit_mib: int) -> None:
         """cards: as announced; UUIDs and indexes are unique."""
@@ -137,7 +137,7 @@ class CardsOfNode:
         self._by_index = {card.index: card for card in cards}
 
     def booked(self, written: WrittenAllocation) -> BookedCards:
-        """Return the pod's cards among these."""
+        """Return the cards of this node that the pod occupies."""
         if written.units == 0:
             return BookedCards(unit_mib=written.unit_mib, problem=written.problem)
         if written.unit_mib == self.unit_mib and len(written.uuids) == 1:
@@ -171,9 +171,9 @@ class CardsOfNode:
         return {index: known.get(written.uuids[index]) or known.get(nameless(index)) for index in indexes}
 
     def _derived_unit_mib(self, written: WrittenAllocation, named: Mapping[int, Card | None]) -> int:
-        """Return the unit in which the pod's first card has `device_units`; 0 if that is ambiguous.
+        """Return the unit (in MiB) in which the pod's first card has `device_units`; 0 if that is ambiguous.
 
-        If that card is unknown, it may be any card, and all have to agree.
+        If that card is unknown, it may be any card, so the unit has to be the same for all of them.
         """
         if not written.device_units:
             return 0
@@ -262,9 +262,9 @@ def _unit_of(device_units: int, card: Card, unit_mib: int) -> int:
 
 
 def _has(size_mib: int, units: int, unit_mib: int) -> bool:
-    """Return whether a card of `size_mib` has this number of units of `unit_mib`, within an eighth.
+    """Return whether a card of `size_mib` has this number of units of `unit_mib`, give or take an eighth.
 
-    A driver's reserve differs between versions, and the legacy plugin counts it too.
+    Not exactly, because a driver's reserve differs between versions, and the legacy plugin includes it in the units.
     """
     return 8 * units * unit_mib <= 9 * size_mib and 8 * (units + 1) * unit_mib >= 7 * size_mib
 

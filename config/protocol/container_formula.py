@@ -1,4 +1,4 @@
-"""Peak amount that a pod occupies at any moment, from each container's amount while it runs. Pure.
+"""Peak amount that a pod occupies, computed from what each container uses while it runs. Pure.
 
 Source: the Kubernetes rule for containers, k8s.io/component-helpers/resource/helpers.go, AggregateContainerRequests.
 """

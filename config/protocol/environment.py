@@ -1,4 +1,4 @@
-"""Environment variables of a container with GPU memory and their readers. The device plugin sets them.
+"""Environment variables that the device plugin sets in containers with GPU memory, and the readers of each.
 
 `names.MEM_IDX`, `MEM_POD` and `MEM_DEV` are environment variables too, with the names of the annotations.
 """

@@ -27,7 +27,7 @@ class InventoryError(ValueError):
 
 
 class Health(StrEnum):
-    """A card's health in the inventory. HEALTHY and CORDONED take new pods; the cordon has its own annotation."""
+    """A card's health in the inventory. CORDONED counts as healthy: the cordon has its own annotation."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
@@ -42,7 +42,7 @@ _KNOWN_HEALTH: Final = frozenset(health.value for health in Health)
 class Card:
     """One card.
 
-    memory_mib: memory that programs can use, in MiB; all of the card's if the node counts reserved memory.
+    memory_mib: memory that programs can use, in MiB; all memory of the card if the node counts reserved memory.
     units: whole memory units to allocate, >= 0.
     reason: one word for a health that is not healthy, such as `mig` or `xid-79`; "" otherwise.
     links: index of another card -> the kind of link, such as `NV12`.

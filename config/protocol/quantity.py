@@ -57,7 +57,7 @@ def _by_grammar(text: str, power: int) -> int:
 
 
 def _times_power_of_ten(value: int, power: int) -> int:
-    """Return the product, rounded up and clamped; huge values are not computed digit by digit. value: >= 0."""
+    """Return `value` (>= 0) times ten to the `power`, rounded up and clamped. Computes no huge powers."""
     scale = _TENS[min(abs(power), _MOST_DIGITS)]
     return min(value * scale if power >= 0 else -(-value // scale), MAX_INT64)
 

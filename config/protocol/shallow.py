@@ -2,7 +2,7 @@
 
 `metadata.managedFields` of an object is free JSON. Anyone who can change the object can nest it as deep as the API
 server permits: 10,000 levels. Decoders recurse, and fail at about 1,000 levels, even in unused fields. An object that
-they cannot read would be invisible, along with everything that it holds.
+they cannot read would be invisible to the programs, and so would the resources that it holds.
 Source: Go, encoding/json, maxNestingDepth; apimachinery, managedfields: fields that no schema knows are kept.
 """
 
@@ -26,7 +26,7 @@ def decoded(decode: Callable[[bytes], T], text: bytes) -> T:
 def shallow(text: bytes) -> bytes:
     """Return the JSON with every object and array deeper than MOST_LEVELS emptied.
 
-    Linear in the length of the text, 10 ms per MB. The result for invalid JSON may be valid or not.
+    Takes time linear in the length of the text, 10 ms per MB. If the input is invalid JSON, the result may be valid.
     """
     import numpy as np  # noqa: PLC0415 - the device plugin has no other use for it, and almost never this one
 

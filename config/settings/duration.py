@@ -36,7 +36,10 @@ def seconds(value: object) -> float:
 
 
 def text(duration_s: float) -> str:
-    """Return the duration in whole units, largest first: 90.0 -> `1m30s`, 0.5 -> `500ms`; >= 0, to the millisecond."""
+    """Return the duration in whole units, largest first: 90.0 -> `1m30s`, 0.5 -> `500ms`.
+
+    duration_s: >= 0; rounded to milliseconds.
+    """
     millis = round(duration_s * 1000)
     parts = []
     for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):

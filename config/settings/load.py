@@ -1,4 +1,6 @@
-"""File + environment + flags -> configuration, or every mistake at once. The only module of `config` that reads files.
+"""Merges file, environment and flags into a configuration, or reports every mistake at once.
+
+This is the only module of `config` that reads files.
 
 Flags override the environment, the environment overrides the file, and the file overrides the defaults. Lists are
 merged item by item, so that the environment can set one field of one profile.
@@ -174,7 +176,7 @@ class _Settings:
         return self.file if self.file != _NO_FILE else self._set_inside(location)
 
     def _set_inside(self, location: Location) -> str:
-        """Return the sources of the values at a location, else of all values, for a mistake without a file."""
+        """Return the sources of the values at a location, or of all values if none is there. Used without a file."""
         inside = [source for place, source in self.sources.items() if place[: len(location)] == location]
         found = inside or [*self.sources.values()]
         more = f" and {len(found) - _SOURCES} more" if len(found) > _SOURCES else ""
@@ -185,7 +187,7 @@ class _Settings:
 
 
 def _walk(model: type[BaseModel], segments: list[str]) -> tuple[Location, list[object]]:
-    """Return the location that a variable's segments name, in the model's spelling, and its types; none if unknown."""
+    """Return (location that a variable's segments name, in the model's spelling; its possible types, or none)."""
     location: list[str | int] = []
     types: list[object] = [model]
     for segment in segments:
@@ -207,7 +209,7 @@ def _paths(model: type[BaseModel], location: Location = ()) -> list[Location]:
 
 
 def _value(annotations: list[object], text: str) -> object:
-    """Read a section or a list as YAML, keep anything else as text: pydantic reads numbers and booleans from it."""
+    """Parse the text as YAML for a section or a list; otherwise return it as it is, because pydantic converts it."""
     kinds = [option for annotation in annotations for option in options(annotation)]
     if not any(is_model(kind) or get_origin(kind) in {tuple, list} for kind in kinds):
         return text

@@ -43,7 +43,7 @@ class Mistake:
 
 
 class ConfigurationError(Exception):
-    """Every mistake that was found, at least one; `str()` prints one per line."""
+    """Error that holds every mistake found, at least one; `str()` prints one per line."""
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
         self.mistakes: Final = tuple(mistakes)
@@ -57,7 +57,7 @@ def path_text(location: Location) -> str:
 
 
 def near_miss(name: str, allowed: Iterable[str]) -> str:
-    """Return `; did you mean X?`, or "" if no allowed name is close to `name`, in any case."""
+    """Return `; did you mean X?`, or "" if no allowed name is similar to `name`. Ignores case."""
     by_folded = {candidate.casefold(): candidate for candidate in allowed}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1)
     return f"; did you mean {by_folded[close[0]]}?" if close else ""
@@ -66,7 +66,7 @@ def near_miss(name: str, allowed: Iterable[str]) -> str:
 def mistakes_in(
     error: ValidationError, model: type[BaseModel], data: object, source_of: Callable[[Location], str]
 ) -> list[Mistake]:
-    """Return the first mistakes that pydantic found in `data`, by the model's fields, and the number of the others.
+    """Return the first mistakes that pydantic found in `data`, by the model's fields; a last one counts the others.
 
     source_of: the origin of the value at a location.
     """
@@ -128,7 +128,7 @@ def _of_value(detail: ErrorDetails, model: type[BaseModel], data: object) -> str
 
 
 def _at(data: object, location: Location, default: object) -> object:
-    """Return the value as written at `location`: a duration is already parsed into seconds."""
+    """Return the value at `location` as the user wrote it, not as pydantic parsed it (a duration in seconds)."""
     for part in location:
         if _has(data, part):
             data = data[part]  # type: ignore[index]  # `_has` has looked

@@ -230,7 +230,7 @@ def _merged(defaults: Sequence[str], enabled: Sequence[str], disabled: Collectio
 
 
 def _expanded(multi_point: Iterable[str], implementers: Collection[str], here: PluginSet[str, str]) -> tuple[str, ...]:
-    """Return multiPoint plugins that the point repeats, then other multiPoint plugins, then the point's own."""
+    """Return the plugins of a point in order: multiPoint's that the point lists too, multiPoint's others, its own."""
     disabled = {ref.name for ref in here.disabled}
     from_multi = [] if ALL in disabled else [n for n in multi_point if n in implementers and n not in disabled]
     specific = [ref.name for ref in here.enabled]

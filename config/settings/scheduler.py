@@ -317,7 +317,7 @@ class ResolvedProfile:
     """A profile with nothing left to look up in the configuration.
 
     scheduler_names: the `spec.schedulerName`s that it serves, its own first. plugins: its changes to the defaults.
-    args: by name, for each plugin with arguments in the profile: the plugin's own model, or input for it.
+    args: plugin name -> its arguments, if the profile has some: the plugin's own model, or input for it.
     """
 
     scheduler_names: tuple[str, ...]

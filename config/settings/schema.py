@@ -19,7 +19,7 @@ Location: TypeAlias = tuple[str | int, ...]  # keys and list indexes, from the r
 
 
 class Section(BaseModel):
-    """A mapping in a configuration file: camelCase there, snake_case here, never changed, no unknown field."""
+    """A mapping in a configuration file; immutable, no unknown fields. Names: camelCase there, snake_case here."""
 
     model_config = ConfigDict(
         frozen=True,

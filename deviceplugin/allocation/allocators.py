@@ -6,7 +6,7 @@
     PreStartContainer finds the container, checks the answer that the kubelet recorded (of either mode),
     prepares its isolation, and writes the CDI spec if the answer is a device name
 
-Neither guesses: an ambiguous call is rejected, with a message that appears in the pod's events.
+Neither mode guesses: an ambiguous call is rejected, with a message that appears in the pod's events.
 """
 
 import asyncio
@@ -103,10 +103,9 @@ class NoIsolation:
 class AllocationContext:
     """Ports and settings of both modes. cards: see `NodeCards.whole`. on_assigned: called with assigned cards.
 
-    files, card_edits: CDI specs and device edits; either mode may have some.
-    volume_mounts: containers may also request cards from the NVIDIA runtime by mounts.
-    start_problem: why CUDA does not start on these cards, by UUID; "" if it starts or this is unknown.
-    start_wait_s: how long a PreStartContainer waits for missing facts.
+    files, card_edits: CDI specs and device edits; either mode may use them. volume_mounts: containers may also request
+    cards from the NVIDIA runtime by mounts. start_problem: returns why CUDA does not start on the cards with these
+    UUIDs; "" if it does or this is unknown. start_wait_s: how long a PreStartContainer waits for missing facts.
     """
 
     view: NodeRecords
@@ -131,7 +130,7 @@ class AllocationContext:
         self.on_assigned(found.pod, [one.name for one in found.containers], frozenset(one.uuid for one in shares))
 
     def container_share(self, found: PodContainers) -> ContainerShare:
-        """Return the container's part of its cards. Raises Undecided, NotIdentified, CallRejected (no isolation)."""
+        """Return the container's part of its cards. Raises Undecided, NotIdentified, CallRejected (not isolated)."""
         decision = decided(found.pod, self.cards(), self.unit_mib)
         share = ContainerShare(
             found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib
@@ -168,7 +167,7 @@ class AllocationContext:
             raise CallRejected(str(error), _kind(error)) from error
 
     def _write_specs(self, devices: Collection[str], share: ContainerShare) -> None:
-        """Write the spec of each device: containers that run one at a time have one each. Blocks on the disk."""
+        """Write the spec of each device: containers that run one at a time have one device each. Blocks on the disk."""
         variables = container_environment(share.shares, by_cdi=True, node_labels=self.node_labels())
         parts = [self.card_edits.edits(share.uuids), self.isolation.additions(share).edits(), Edits(env=variables)]
         for device in sorted(devices):
@@ -245,7 +244,7 @@ class EnvironmentAllocator:
         self.answered.clear()
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
-        """Return the environment of the only container that can be asking."""
+        """Return the environment of the only container that can be the caller."""
         answers: list[ContainerResponse] = []
 
         async def attempt() -> None:
@@ -286,7 +285,7 @@ def _kind(error: Exception) -> str:
 
 @dataclass(slots=True)
 class ModeAllocator:
-    """`session.Answers` of the mode in force when a call arrives; only Allocate and registering differ."""
+    """`session.Answers` that follows the current mode. Only Allocate and registering depend on the mode."""
 
     cdi: CdiAllocator
     environment: EnvironmentAllocator

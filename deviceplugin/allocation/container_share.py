@@ -16,8 +16,8 @@ _WHOLE: Final = 100
 class ContainerShare:
     """A container's part of its cards.
 
-    container: the first, if several run one at a time. shares: at least one, the same units on each, by card index.
-    unit_mib: MiB per unit.
+    container: the first, if several run one at a time. shares: at least one, ordered by card index, with the same units
+    on each card. unit_mib: MiB per unit.
     """
 
     pod: NodePod
@@ -32,7 +32,7 @@ class ContainerShare:
 
     @property
     def percent(self) -> int:
-        """Percentage of each card, 1 to 100: the compute that it requests, else its share of the memory, rounded down.
+        """Percentage of each card, 1 to 100: the requested compute, otherwise the share of its memory, rounded down.
 
         A request for several cards is split evenly and rounded up, as the scheduler counts it.
         """
@@ -61,7 +61,7 @@ _EMPTY: Final[Mapping[str, str]] = {}
 def container_environment(
     shares: Sequence[Share], *, by_cdi: bool, node_labels: Mapping[str, str] = _EMPTY
 ) -> dict[str, str]:
-    """Return variable -> value for one container.
+    """Return the environment variables of one container.
 
     shares: at least one, the same units on each, by card index. by_cdi: the cards come as device edits, and
     NVIDIA_VISIBLE_DEVICES must not add any; otherwise that variable passes them to the runtime, always by UUID.
@@ -82,7 +82,7 @@ def container_environment(
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """Allocate response as the kubelet recorded it. cdi_devices: by their full names."""
+    """Allocate response as the kubelet recorded it. cdi_devices: full names of CDI devices."""
 
     variables: Mapping[str, str]
     cdi_devices: Collection[str] = ()
@@ -97,8 +97,8 @@ def replay_objection(answer: RecordedAnswer, shares: Sequence[Share]) -> str:
     """Return why the recorded Allocate response must not start with these shares; "" if it may.
 
     The kubelet replays the response at every start without asking again, so a wrong one stays wrong for the life of the
-    pod. It may come from either mode, or from the legacy device plugin, which returns only card indexes. The spec of
-    one of our CDI devices is rewritten at each start, so it is right.
+    pod. It may come from either mode, or from the legacy device plugin, which returns only card indexes. A response
+    that names one of our CDI devices is always right, because the device's spec is rewritten at each start.
     """
     if answer.device_names:
         return ""

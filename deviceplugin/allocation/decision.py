@@ -23,7 +23,7 @@ class Undecided(Exception):
 
 
 class NoAllocation(Undecided):
-    """The pod carries no allocation annotation, or not yet."""
+    """The pod has no allocation annotation, at least not yet."""
 
 
 class WrongAllocation(Undecided):
@@ -45,22 +45,22 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class CardDecision:
-    """Container name -> its shares, by card index, the same units on each; covers every requesting container.
+    """Cards of each container. shares: container name -> its shares; covers every container that requests cards.
 
-    unit_mib: MiB per unit of these numbers.
+    The shares are ordered by card index and have the same units on each card. unit_mib: MiB per unit of these numbers.
     """
 
     shares: Mapping[str, tuple[Share, ...]]
     unit_mib: int
 
     def first_cards(self) -> FirstCards:
-        """The decision in the form that the journal stores."""
+        """Return the decision in the form that the journal stores."""
         units = {name: {share.uuid: share.units for share in shares} for name, shares in self.shares.items()}
         return FirstCards(self.unit_mib, units)
 
 
 def decided(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> CardDecision:
-    """Return the cards of each container. cards: this node's, as announced now. unit_mib: the node's unit.
+    """Return the cards of each container. cards: the node's, as announced now. unit_mib: the node's unit.
 
     Raises NoAllocation. Raises WrongAllocation if the allocation cannot be read, names a card that this node lacks or
     does not share, or gives a container units other than its limit.
@@ -80,9 +80,9 @@ def decided(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> CardDecision:
 
 
 def first_cards(pod: NodePod, cards: Sequence[Card], unit_mib: int) -> FirstCards:
-    """Return the journal's first decision, else the current annotations; may name cards that the node no longer has.
+    """Return the first decision from the journal; without one, the decision in the current annotations.
 
-    Raises the same errors as `decided` if the allocation cannot be read.
+    It may name cards that the node no longer has. Raises the same errors as `decided` if the allocation cannot be read.
     """
     return pod.first_cards or _read(pod, cards, unit_mib)
 
@@ -158,7 +158,7 @@ def _refuse_strangers(pod: NodePod, written: WrittenAllocation) -> None:
 
 
 def _written_for(written: WrittenAllocation, container: PodContainer) -> dict[int, int]:
-    """Return card index -> units. The legacy scheduler's single index means that every container is on that card."""
+    """Return card index -> units of the container. The legacy scheduler writes a single index for all containers."""
     if written.allocation is None:
         return {index: container.units for index in written.per_card if container.units}
     is_app = container.kind is ContainerKind.APP

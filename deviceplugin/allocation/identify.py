@@ -5,9 +5,9 @@ each pod admitted earlier has all its containers recorded; PodResources.Get drop
 yet know later ones. The caller is the first unrecorded container of the only remaining pod. `starting` serves
 PreStartContainer, when the assignment is recorded, and so needs no inference.
 
-Either answers correctly or raises. The rule cannot identify the following, and rejects them unless the device count
-decides: a pod that was admitted while the kubelet did not know the resource; running containers whose record was lost;
-a pod that was being deleted when the kubelet first saw it; two pods with the same name; a kubelet without
+Each of them answers correctly or raises. The rule cannot identify the following, and rejects them unless the device
+count decides: a pod that was admitted while the kubelet did not know the resource; running containers whose record was
+lost; a pod that was being deleted when the kubelet first saw it; two pods with the same name; a kubelet without
 PodResources.Get.
 While the caller is missing from our (delayed) view, three other pods look just like it: a namesake that was deleted
 before it was allocated; a pod that the kubelet already saw deleted and we have not; a pod whose running containers lost
@@ -62,7 +62,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class PodContainers:
-    """A pod and one of its containers; several containers if they hold the same IDs one at a time."""
+    """A pod and one of its containers, or several that hold the same IDs because they run one at a time."""
 
     pod: NodePod
     containers: tuple[PodContainer, ...]
@@ -72,7 +72,7 @@ def unrecorded(view: NodeState, answered: Collection[tuple[str, str]] = ()) -> l
     """Return each pod with a container that waits for devices, and its first such container.
 
     Query PodResources.Get for these pods. answered: (UID, container) of the calls answered since the kubelet last
-    registered the plugin; it repeats none.
+    registered the plugin; the kubelet does not repeat these calls.
     """
     recorded = {(entry.pod_uid, entry.container) for entry in view.entries if entry.resource == view.resource}
     recorded.update(answered)
@@ -94,7 +94,8 @@ def allocating(
     """Return the container whose Allocate requests `units` devices. Raises NotIdentified.
 
     answered: as for `unrecorded`. passed: UIDs of the pods that the kubelet had admitted before the plugin registered.
-    Valid only with `pre_start_required`: otherwise a container may be allocated at its start, during an admission.
+    Valid only with `pre_start_required`: otherwise the kubelet may allocate devices to a starting container while it
+    admits another pod.
     """
     possible, reasons = [], []
     for found in unrecorded(view, answered):
@@ -176,7 +177,10 @@ def _not_calling(found: PodContainers, units: int, view: NodeState) -> str:
 
 
 def _doubt(pod: NodePod, view: NodeState, passed: Collection[str]) -> str:
-    """Return why the only remaining pod may not be the caller, which may still be unknown; "" if it is certain."""
+    """Return why the only remaining pod may not be the caller; "" if it certainly is.
+
+    If it is not, the caller is a pod that has not appeared here yet.
+    """
     if pod.uid not in view.shown:
         return "it is unknown whether the kubelet has admitted it (PodResources.Get requires Kubernetes 1.34)"
     if pod.terminating:
@@ -202,7 +206,7 @@ def _not_starting(pod: NodePod, recorded: Iterable[str], units: int, view: NodeS
 
 
 def _namesake(pod: NodePod, shown: KubeletPod, view: NodeState) -> str:
-    """Return why PodResources.Get describes another pod with this name, or another moment than the checkpoint."""
+    """Return why PodResources.Get describes a namesake of the pod, or another time than the checkpoint; else ""."""
     strangers = set(shown.containers) - {container.name for container in pod.containers}
     if strangers:
         return f"the kubelet's pod of this name also has container {min(strangers)}"

@@ -38,7 +38,7 @@ FILE: Final = "journal.json"
 
 
 class PodRequests(msgspec.Struct, frozen=True, rename="camel"):
-    """Requests that the decision was made for, as the pod's author wrote them. gpu_count: its text, "" if unset."""
+    """Requests that the decision was made for, as the pod's author wrote them. gpu_count: as text, "" if unset."""
 
     gpu_count: str = ""
     exclusive: bool = False
@@ -51,7 +51,7 @@ _NOTHING: Final = PodRequests()
 class First:
     """A pod as first seen. annotations, requests: the first values. changed: keys whose values differ now.
 
-    cards: its first decision's; None while unknown.
+    cards: those of its first decision; None while unknown.
     """
 
     annotations: Mapping[str, str]
@@ -75,7 +75,7 @@ class _Pod(msgspec.Struct, rename="camel"):
     units: dict[str, _OnCards] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError, which marks the document as unreadable."""
+        """Check the unit. Raises ValueError, which makes the whole document count as unreadable."""
         if self.units is not None and not self.unit_mib:
             raise ValueError("expected `unitMiB` with `units`")
 
@@ -109,7 +109,7 @@ class Journal:
     def first(
         self, uid: str, annotations: Mapping[str, str], requests: PodRequests = _NOTHING, *, readable: bool = True
     ) -> First:
-        """Return the pod as first seen with a readable allocation; record it if that is now.
+        """Return the pod as it was when first seen with a readable allocation; if that is now, record it.
 
         readable: whether the allocation tells which cards the pod is on; otherwise it may still be corrected. Call
         `save` before acting on the result.
@@ -138,7 +138,7 @@ class Journal:
             self._unsaved = True
 
     def undecide(self, uid: str) -> None:
-        """Drop the pod's cards: they cannot be its own."""
+        """Drop the pod's cards, because they cannot be its own."""
         known = self._pods.get(uid)
         if known is not None and known.units is not None:
             known.units = None

@@ -82,11 +82,11 @@ class NodePod:
         return PodKey(self.namespace, self.name, self.uid)
 
     def asking(self) -> tuple[PodContainer, ...]:
-        """The containers that request gpu-mem."""
+        """Return the containers that request gpu-mem."""
         return tuple(container for container in self.containers if container.units > 0)
 
     def ask(self) -> Ask:
-        """The pod's request as a whole."""
+        """Return the request of the whole pod."""
         text = self.gpu_count
         readable = text.isascii() and text.isdigit() and len(text) <= _LONGEST_COUNT
         return Ask(

@@ -18,7 +18,7 @@ def recorded_answer(entry: CheckpointEntry) -> RecordedAnswer:
 
 
 def device_names(entry: CheckpointEntry) -> frozenset[str]:
-    """Names of our CDI devices in the entry; empty if it is damaged: its container cannot start again."""
+    """Return the names of our CDI devices in the entry; none if it is damaged and its container cannot start again."""
     try:
         return recorded_answer(entry).device_names
     except CheckpointError:

@@ -25,7 +25,7 @@ from scheduler.kube.port import Changed, Deleted, Kind, ListEnds, WatchEvent
 
 
 def kind_of(node: str) -> Kind[objects.PodObject]:
-    """The watched kind: pods bound to `node` that have not finished."""
+    """Return the watched kind: pods that are bound to `node` and have not finished."""
     selector = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
     return Kind("pods", objects.PodObject, "/api/v1/pods", selector)
 
@@ -107,7 +107,7 @@ class NodeRecords:
         return NodeState(self.resources.gpu_mem, self.asking(), entries)
 
     async def confirmed(self, view: NodeState, uids: Collection[str]) -> NodeState:
-        """Return the view with the kubelet's answers about those of its pods that are in `uids`.
+        """Return the view with the kubelet's answers for its pods in `uids`.
 
         Raises KubeletSilent.
         """
@@ -168,7 +168,7 @@ class NodeRecords:
         return pod
 
     def _kept(self, pod: NodePod, kept: FirstCards | None) -> FirstCards | None:
-        """Return the journal's cards; None if they do not cover every container, because another program wrote it."""
+        """Return the journal's cards; None if they leave out a container: another program then wrote the journal."""
         lacking = sorted({container.name for container in pod.asking()} - kept.units.keys()) if kept else []
         if not lacking:
             return kept
@@ -198,7 +198,7 @@ class NodeRecords:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A pod as read with these cards. pod: None if it is irrelevant."""
+    """A pod as it was read while the node had these cards. pod: None if it is irrelevant."""
 
     wire: objects.PodObject
     cards: Sequence[Card]

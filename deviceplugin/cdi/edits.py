@@ -31,7 +31,7 @@ class Edits:
     version: tuple[int, int, int] = LOWEST_VERSION
 
     def wire(self) -> Json:
-        """The `containerEdits` object."""
+        """Return the `containerEdits` object."""
         env = [f"{name}={value}" for name, value in self.env.items()]
         lists = {name: list(values) for name, values in self.lists.items() if values}
         return {**({_ENV: env} if env else {}), **lists, **self.objects}
@@ -80,14 +80,14 @@ def read_only_mount(host_path: str, container_path: str) -> Edits:
 
 @dataclass(frozen=True, slots=True)
 class BindMount:
-    """A path of the host in the container. Files in it may be executed: a library has to be mapped."""
+    """A host path mounted into the container. Its files may be executed: a library cannot be loaded otherwise."""
 
     host_path: str
     container_path: str
     read_only: bool = True
 
     def wire(self) -> Json:
-        """The item of `mounts`."""
+        """Return the item of `mounts`."""
         options = ["ro" if self.read_only else "rw", "nosuid", "nodev", "bind"]
         return {"hostPath": self.host_path, "containerPath": self.container_path, "options": options}
 
@@ -105,6 +105,6 @@ class Additions:
     hooks: tuple[Json, ...] = ()
 
     def edits(self) -> Edits:
-        """The additions as CDI edits."""
+        """Return the additions as CDI edits."""
         lists = {"mounts": [mount.wire() for mount in self.mounts], "hooks": list(self.hooks)}
         return combined([Edits(env=self.env, lists=lists), device_nodes(self.device_nodes)])

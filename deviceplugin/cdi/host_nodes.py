@@ -1,6 +1,6 @@
 """Device nodes of the host that are visible to this container.
 
-The host's `/dev` is mounted read-only at another path than `/dev`, which holds the container's own nodes from its
+The host's `/dev` is mounted read-only at a path other than `/dev`, which holds the container's own nodes from its
 start. A driver container has its nodes below a root of its own; they are visible if that root is mounted under the same
 path. A path in an invisible directory counts neither as present nor as missing.
 """
@@ -25,7 +25,7 @@ class HostNodes:
         self._roots = tuple(roots)
 
     def lacks(self, path: str) -> bool:
-        """Return whether the host is known to lack a device node of its own at this path."""
+        """Return whether it is certain that the host has no device node at this path."""
         seen = self._seen(path)
         try:
             return seen.parent.is_dir() and not seen.is_char_device()

@@ -80,9 +80,10 @@ _THROUGH: Final[Mapping[Mode, str]] = {"cdi": "CDI", "environment": "the environ
 
 @dataclass(frozen=True, slots=True)
 class InjectionListeners:
-    """Callbacks. not_ready, switched: called with an Event's note if no card can be injected, or if the mode changed.
+    """Callbacks. not_ready: called with the note of an Event if no card can be injected into containers.
 
-    changed: called when an attribute of the mode has changed.
+    switched: called with the note of an Event if the mode has changed. changed: called when an attribute of the mode
+    has changed.
     """
 
     not_ready: Callable[[str], None]
@@ -94,8 +95,9 @@ class InjectionMode:
     """Injection mode of the node. Owned by the event loop; specs are read in a thread.
 
     chosen: None until a mode is chosen. problem: why containers get no card at all; "" while they get some. withheld:
-    the same, once certain. uncovered: UUID -> why containers cannot get that card, while they get others.
-    nvidia_runtime: it runs this container. volume_mounts: containers request cards from that runtime by mounts.
+    as `problem`, but "" until that is certain. uncovered: UUID -> why containers cannot get that card, while they get
+    others. nvidia_runtime: whether the NVIDIA runtime runs this container. volume_mounts: whether containers request
+    cards from that runtime by mounts.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class InjectionMode:
         again_s: float = _AGAIN_S,
         mountinfo: Path = _MOUNTINFO,
     ) -> None:
-        """real: whether the cards are. again_s: seconds between two checks. last: previous run's mode, or ""."""
+        """real: whether the cards are real. again_s: seconds between two checks. last: previous run's mode, or ""."""
         self._configured: ConfiguredMode = configured
         self._edits, self._listeners, self._real, self._again_s = edits, listeners, real, again_s
         self._last: Mode | None = "cdi" if last == "cdi" else "environment" if last == "environment" else None
@@ -121,7 +123,7 @@ class InjectionMode:
         self.nvidia_runtime, self.volume_mounts = brings_nvml(mounted), takes_volume_mounts(mounted)
 
     def cards_changed(self) -> None:
-        """Check again soon."""
+        """Check the CDI specs again soon, because the cards have changed."""
         self._changed.set()
 
     async def mode(self, runtime_version: Callable[[], str]) -> Mode:
@@ -157,7 +159,7 @@ class InjectionMode:
             self._report()
 
     def problems(self) -> tuple[str, ...]:
-        """Messages for operators."""
+        """Return messages for operators."""
         return (self.problem,) if self.problem else tuple(self.uncovered.values())
 
     def _lost_cards(self) -> bool:

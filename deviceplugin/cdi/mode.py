@@ -35,8 +35,8 @@ class NoInjectionMode(Exception):
 class Coverage:
     """Coverage of the node's cards by NVIDIA's CDI specs.
 
-    lacking: why some card is not covered; "" if all are. uncovered: UUID -> why the card is not covered. some: the
-    specs cover at least one card, or no card is shared.
+    lacking: why some card is not covered; "" if all are. uncovered: UUID -> why the card is not covered. some: whether
+    the specs cover at least one card, or no card is shared.
     """
 
     lacking: str = ""
@@ -53,9 +53,9 @@ class Coverage:
 class InjectionSupport:
     """Injection modes that the node supports.
 
-    runtime_version: the node's `nodeInfo.containerRuntimeVersion`. lacking, some: as in `Coverage`. nvidia_runtime: it
-    has mounted NVML into the plugin's own container. real: False for simulated cards, which need no NVIDIA components.
-    last: the previously chosen mode, None if unknown.
+    runtime_version: the node's `nodeInfo.containerRuntimeVersion`. lacking, some: as in `Coverage`. nvidia_runtime:
+    whether it has mounted NVML into the plugin's own container. real: False for simulated cards, which need no NVIDIA
+    components. last: the previously chosen mode, None if unknown.
     """
 
     runtime_version: str
@@ -118,7 +118,7 @@ def brings_nvml(mountinfo: str) -> bool:
 def takes_volume_mounts(mountinfo: str) -> bool:
     """Return whether the container of this /proc/self/mountinfo requests all cards by a mount in VOLUME_MOUNTS.
 
-    True with `devicePlugin.driverAccess=volume-mounts`, where the NVIDIA runtime ignores the variable.
+    True with `devicePlugin.driverAccess=volume-mounts`, where the NVIDIA runtime ignores NVIDIA_VISIBLE_DEVICES.
     """
     return any(point.endswith(f"/{_REQUESTS}/all") for point in _mount_points(mountinfo))
 

@@ -1,4 +1,4 @@
-"""CDI edits: for real cards from NVIDIA's own CDI specs alone; for simulated cards one small read-only file each."""
+"""CDI edits: those of real cards come only from NVIDIA's own CDI specs; a simulated card is a small read-only file."""
 
 import threading
 import time
@@ -95,7 +95,7 @@ class NvidiaEdits:
         return nvidia_spec.uncovered(cards, specs, driver=driver, lacks=self._nodes.lacks)
 
     def _lacking(self, reasons: Sequence[str]) -> str:
-        """Return the reason for the first card and any other known problem; "" if none."""
+        """Return the first of the reasons, the number of others and other known problems; "" if there is no reason."""
         if not reasons:
             return ""
         others = f"{len(reasons) - 1} more cannot be injected either" if len(reasons) > 1 else ""
@@ -126,13 +126,13 @@ class SimulatedEdits:
     problems: tuple[str, ...] = ()
 
     def __init__(self, directory: Path, cards: Callable[[], Sequence[Card]]) -> None:
-        """directory: holds one file per card. cards: as announced now."""
+        """directory: holds one file per card. cards: returns the cards as announced now."""
         self._directory = directory
         self._cards = cards
         self._writing = Lock()
 
     def prepare(self) -> None:
-        """Nothing to do."""
+        """Do nothing, because simulated cards need no specs."""
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """Return the edits for exactly these cards. Raises CdiError; OSError if a file cannot be written."""

@@ -65,7 +65,7 @@ class NvidiaDevice:
 
 @dataclass(frozen=True, slots=True)
 class NvidiaSpec:
-    """A spec of one of KINDS. edits: the ones that every device of it needs. source: its file."""
+    """A spec of one of KINDS. edits: shared by all of its devices. source: its file."""
 
     source: str
     edits: Edits
@@ -167,7 +167,7 @@ def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
 
 
 def _unnamed(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
-    """Return the spec's shared edits, with the card's node and its devices' control nodes; otherwise the reason."""
+    """Return the spec's shared edits, the card's node and the control nodes; or why the spec cannot inject the card."""
     if any(device.name == card.uuid for device in spec.devices):
         return ""
     if _minors(spec.edits):
@@ -221,7 +221,7 @@ def _minors(edits: Edits) -> set[int]:
 
 
 def _minor(node: Mapping[str, object]) -> int | None:
-    """Return the minor of the node's card; None for every other node."""
+    """Return the card's minor if this is the device node of a card; None for every other node."""
     match = _CARD_NODE.fullmatch(_on_host(node))
     return int(match.group(1)) if match else None
 

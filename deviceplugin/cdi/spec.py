@@ -22,11 +22,11 @@ _HANDLE: Final = re.compile(rf"{KIND}=([0-9a-f]{{16}})", re.ASCII)
 
 
 class CdiError(Exception):
-    """A card cannot be injected into a container, or a spec cannot be read; the message says which."""
+    """A card cannot be injected into a container, or a spec cannot be read; the message names the card or the spec."""
 
 
 def qualified(name: str) -> str:
-    """Return the name for an Allocate response: kind and device name, 16 hexadecimal digits."""
+    """Return the full name of our CDI device for an Allocate response. name: 16 hexadecimal digits."""
     return f"{KIND}={name}"
 
 
@@ -43,8 +43,8 @@ def container_spec(name: str, parts: Iterable[Edits]) -> Json:
 
 
 def simulated_card(uuid: str, host_path: str) -> Edits:
-    """Return a card without a device node: a read-only mount under SIMULATED_CARDS.
+    """Return the edits for a simulated card: no device node, only a read-only mount under SIMULATED_CARDS.
 
-    host_path: where its description is.
+    host_path: where the card's description is on the host.
     """
     return read_only_mount(host_path, f"{SIMULATED_CARDS}/{uuid}")

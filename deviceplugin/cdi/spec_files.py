@@ -125,7 +125,7 @@ class NvidiaSpecTree:
 
 
 def generate_nvidia(output: Path, *, timeout_s: float, ctk: str = NVIDIA_CTK) -> str:
-    """Have nvidia-ctk generate its spec of all cards, by UUID. Return why it failed; "" if it succeeded.
+    """Run nvidia-ctk to generate a spec of all cards, named by UUID. Return why it failed; "" if it succeeded.
 
     Call it if `NvidiaSpecTree` finds no spec. output: the file, with a suffix `.yaml` or `.json`.
     """

@@ -1,4 +1,4 @@
-"""Checks of the facts about a node, in the order in which a new node usually fails: docs/first-gpu-node.md. Pure."""
+"""Checks the facts about a node, in the order in which a new node usually fails: docs/first-gpu-node.md. Pure."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -31,12 +31,12 @@ from scheduler.process.terminal import columns, one_line, typed
 
 
 def encode(report: Examination) -> bytes:
-    """The report as JSON."""
+    """Return the report as JSON."""
     return msgspec.json.encode(report)
 
 
 def as_text(report: Examination) -> str:
-    """The report as text; ends with a line break."""
+    """Return the report as text that ends with a line break."""
     counts = [(verdict, sum(one.verdict is verdict for one in report.findings)) for verdict in Verdict]
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
     head = one_line(f"Node {report.node}: {told}")
@@ -85,12 +85,12 @@ _DRIFT: Final = {
 
 
 def examined(facts: Facts) -> Examination:
-    """Results of all checks."""
+    """Return the results of all checks."""
     return Examination(facts.node_name, tuple(check(facts) for check in _CHECKS))
 
 
 def examined_driver(facts: Facts) -> Examination:
-    """Results of the checks that need only the driver."""
+    """Return the results of the checks that need only the driver."""
     return Examination(facts.node_name, tuple(check(facts) for check in (_driver, cuda, persistence)))
 
 

@@ -15,7 +15,7 @@ _PERSISTENCE: Final = "on the node, run systemctl enable --now nvidia-persistenc
 
 
 def cuda(facts: Facts) -> Finding:
-    """Check one real cuInit for each card."""
+    """Check the result of a real cuInit on each card."""
     if facts.simulated:
         return Finding("cuda", OK, "simulated cards need no CUDA")
     if not facts.driver:
@@ -34,7 +34,7 @@ def cuda(facts: Facts) -> Finding:
 
 
 def persistence(facts: Facts) -> Finding:
-    """Check persistence mode: without it, the driver spends seconds initializing a card for each first program."""
+    """Check persistence mode: without it, a program on an idle card waits seconds while the driver initializes it."""
     if facts.simulated:
         return Finding("persistence", OK, "simulated cards need no persistence mode")
     if not facts.readings:

@@ -51,9 +51,9 @@ async def examine(
     status_at: str,
     mountinfo: Path = _MOUNTINFO,
 ) -> Facts:
-    """Gather the facts. driver: closed here. status_at: host:port of this node's plugin.
+    """Gather the facts, then close the driver. status_at: host:port of this node's plugin.
 
-    mountinfo: this container's.
+    mountinfo: path of this container's mountinfo.
     """
     c = configuration
     status, status_problem = await _status(status_at)
@@ -85,7 +85,7 @@ async def examine(
 
 @dataclass(slots=True)
 class AskedDriver:
-    """Answers of the driver. problem: why it did not answer. cuda: for the cards that were tried."""
+    """Answers of the driver. problem: why it did not answer. cuda: answers of cuInit, for the cards that were tried."""
 
     found: DriverCards = field(default_factory=lambda: DriverCards("", ()))
     problem: str = ""
@@ -94,7 +94,7 @@ class AskedDriver:
 
 
 async def ask_driver(driver: Driver, *, trying: bool) -> AskedDriver:
-    """Query the driver, and try CUDA if `trying`. driver: closed here."""
+    """Query the driver, try CUDA if `trying`, and close the driver."""
     asked = AskedDriver()
     try:
         asked.found = await driver.cards()

@@ -51,7 +51,7 @@ class Facts:
 
     cuda: answer of cuInit by UUID, for the cards that were tried. readings: by UUID, for the cards that answer.
     lacking, some: as in `Coverage`, by NVIDIA's CDI specs. spec_problems: specs that cannot be read.
-    nvidia_runtime: it runs this container. missing: missing files of the kubelet, with their purpose.
+    nvidia_runtime: whether it runs this container. missing: files of the kubelet that do not exist, and their purpose.
     status: the plugin's status; status_problem: why it is unavailable. mode: as configured.
     """
 
@@ -84,7 +84,7 @@ class Verdict(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Result and remedy. check: one word, as in docs/first-gpu-node.md. remedy: "" if no action is needed."""
+    """Result of one check. check: one word, as in docs/first-gpu-node.md. remedy: "" if no action is needed."""
 
     check: str
     verdict: Verdict
@@ -93,7 +93,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """Findings in the order in which a new node usually fails."""
+    """Findings, ordered by how early the check usually fails on a new node."""
 
     node: str
     findings: tuple[Finding, ...]

@@ -25,7 +25,7 @@ LONGEST_LINE: Final = 2**20
 
 
 class WorkerDied(SourceFailed):
-    """The queried process has ended. killed: by a SIGKILL that is not ours; the kernel sends it at a memory limit."""
+    """The queried process has ended. killed: by a SIGKILL that is not ours, such as the kernel's at a memory limit."""
 
     def __init__(self, message: str, *, killed: bool = False) -> None:
         super().__init__(message)
@@ -121,7 +121,7 @@ class CallFailure(msgspec.Struct, frozen=True):
 
 
 class CallAnswer(msgspec.Struct, frozen=True):
-    """The answer to the call of this number. result: JSON of the call's type."""
+    """The answer to the call with this number. result: JSON of the call's result type."""
 
     number: int
     result: msgspec.Raw = msgspec.Raw(b"null")

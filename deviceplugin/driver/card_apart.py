@@ -27,7 +27,7 @@ class CardApart:
     left: bool = False
 
     async def reading(self, card: DriverCard) -> CardReading:
-        """Return a reading. Raises only NoAnswer or CardFailed: one card's failure proves nothing about the driver."""
+        """Return a reading. Raises only NoAnswer or CardFailed: one failing card says nothing about the driver."""
         limits = self.processes.limits
         try:
             opened = await self._opened()
@@ -43,7 +43,7 @@ class CardApart:
     async def leave(self) -> None:
         """Stop querying the card for good.
 
-        Then none of its processes holds the card, unless the kernel does not end one.
+        Afterwards, none of its processes holds the card, unless the kernel fails to end one.
         """
         self.left = True
         await self._end()

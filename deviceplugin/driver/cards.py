@@ -29,7 +29,7 @@ class NotOpened(SourceFailed):
 
 
 class NoAnswer(SourceFailed):
-    """One card did not answer in time, or answered no question about its health; this says nothing about the card."""
+    """One card did not answer in time, or reported nothing about its health. This does not mean that it is faulty."""
 
 
 class CardFailed(SourceFailed):
@@ -80,7 +80,7 @@ class DriverCards:
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """An error from the driver. uuid: "" if the card is unknown. number: XID. times: >= 1, at about one moment."""
+    """An error from the driver. uuid: "" if the card is unknown. number: XID. times: >= 1, within about a moment."""
 
     uuid: str
     number: int
@@ -135,7 +135,7 @@ class Opened:
 
 
 def card_of(card: inventory.Card) -> DriverCard:
-    """Return the driver's card for one from an inventory, without a minor."""
+    """Convert a card of an inventory to a DriverCard, without a minor."""
     return DriverCard(
         index=card.index,
         uuid=card.uuid,
@@ -187,7 +187,7 @@ class Driver(Protocol):
     """A driver as the event loop queries it: no call takes longer than a few seconds, whatever the driver does."""
 
     def remember(self, cards: Iterable[DriverCard]) -> None:
-        """Start with these cards, known before the first call."""
+        """Start with these cards, which are known from an earlier run."""
         ...
 
     async def cards(self) -> DriverCards:
@@ -195,7 +195,7 @@ class Driver(Protocol):
         ...
 
     def grown(self) -> bool:
-        """Whether there may be a card that `cards` has not named."""
+        """Return whether there may be a card that `cards` has not named."""
         ...
 
     async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
@@ -227,7 +227,7 @@ class Driver(Protocol):
         ...
 
     def problems(self) -> tuple[str, ...]:
-        """Messages for operators, in addition to failed calls."""
+        """Return messages for operators, in addition to failed calls."""
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""CUDA's answer for one card, and explanations of its causes. Pure.
+"""CUDA's answer for one card, and explanations of its failures. Pure.
 
 Source of the codes: cuda.h, `CUresult`; of the causes: the checks in cuInit of NVIDIA's user-space driver.
 """
@@ -24,7 +24,7 @@ UNTRIED: Final = f"{_REASON}untried"
 class CudaAnswer:
     """Answer of cuInit in a process that sees one card.
 
-    code: CUDA's code, 0 if it starts, or 46 if it starts for others; None if there is no answer. detail: why there is
+    code: CUDA's code: 0 if it starts, 46 if it starts only for others; None if there is no answer. detail: why there is
     no answer. lacking: why CUDA cannot be tried from here, which says nothing about the card; "" if it was tried.
     """
 
@@ -77,7 +77,7 @@ _CAUSES: Final = {
 
 
 def cause_of(reason: str) -> Cause | None:
-    """Return the cause of a card's reason; None if the reason comes from neither CUDA nor the fabric."""
+    """Return the cause behind a card's reason; None if the reason comes from neither CUDA nor the fabric."""
     if reason.startswith(FABRIC):
         return _CAUSES[802]
     if not reason.startswith(_REASON):
@@ -92,7 +92,7 @@ def cause_of(reason: str) -> Cause | None:
 
 
 def sentence(reason: str) -> str:
-    """Return a readable cause of a reason and the remedy; "" if the reason does not come from CUDA."""
+    """Return the cause behind a reason and its remedy as a sentence; "" if the reason does not come from CUDA."""
     cause = cause_of(reason)
     if cause is None:
         return ""

@@ -51,7 +51,7 @@ class CudaTrials:
         return found
 
     async def stop(self) -> None:
-        """End the running trials; their processes then hold no card, unless the kernel does not end them."""
+        """End the running trials. Afterwards, their processes hold no card, unless the kernel fails to end one."""
         self._stops += 1
         await asyncio.gather(*map(self._end, tuple(self._trying)))
 

@@ -83,7 +83,7 @@ class NvmlSource:
         return "the loader finds it now: is the driver being installed?"
 
     def describe(self, key: CardKey) -> DriverCard:
-        """The card, without its links."""
+        """Return the card, without its links."""
         with asked(f"card {key}"):
             raw = self._raw(key)
             index = key if isinstance(key, int) else self._library.nvmlDeviceGetIndex(raw)
@@ -98,7 +98,7 @@ class NvmlSource:
             return nvml_cards.links(self._library, [self._seen[uuid] for uuid in uuids if uuid in self._seen])
 
     def read(self, uuid: str) -> CardReading:
-        """The card's current reading."""
+        """Return the card's current reading."""
         found = self._known(uuid)
         with asked(f"card {uuid}"):
             reading = nvml_cards.read(self._library, found.raw)
@@ -173,7 +173,7 @@ class NvmlSource:
             return listened_to
 
     def _attachment(self, pci: str) -> int | None:
-        """Return the number of the kernel's entry, created when the driver attaches to the card and never reused."""
+        """Return the inode of the card's kernel entry, which is new each time that the driver attaches to the card."""
         try:
             return (self._attached / pci).lstat().st_ino if pci else None
         except OSError:

@@ -136,7 +136,7 @@ _LEVELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SeenCard:
-    """A card with its links. ends: active NVLinks by PCI address of the other card; links to a switch as `_SWITCH`."""
+    """A card with its links. ends: number of active NVLinks by the other card's PCI address, or `_SWITCH`."""
 
     card: DriverCard
     raw: RawHandle
@@ -150,7 +150,7 @@ def seen(library: ModuleType, handle: Handle) -> SeenCard:
 
 
 def links(library: ModuleType, cards: Sequence[SeenCard]) -> dict[str, dict[str, str]]:
-    """Return each card's links to the others, by UUID. Raises one of GONE."""
+    """Return each card's links to the others, by UUID. Raises the errors in GONE."""
     return {one.card.uuid: _links(library, one, cards) for one in cards}
 
 
@@ -275,7 +275,7 @@ _SHARING_MODES: Final = {
 
 
 def compute_mode(said: str) -> int:
-    """Return NVML's number of a `CardReading` mode; the default's for an unknown one."""
+    """Return NVML's number for a mode of `CardReading`; for an unknown mode, the number of the default mode."""
     numbers: dict[str, int] = {mode: number for number, mode in _SHARING_MODES.items()}
     return numbers.get(said, numbers[""])
 
@@ -332,13 +332,13 @@ def _health(library: ModuleType, raw: RawHandle, at_best: _AtBest) -> _Health:
 
 
 def _memory(library: ModuleType, raw: RawHandle) -> "pynvml.c_nvmlMemory_t | None":
-    """nvmlMemory_v2 if present: its `used` excludes driver-reserved memory."""
+    """Return nvmlMemory_v2 if the library has it, because its `used` excludes driver-reserved memory."""
     memory = answer(library.nvmlDeviceGetMemoryInfo, raw, pynvml.nvmlMemory_v2)
     return memory if memory is not None else answer(library.nvmlDeviceGetMemoryInfo, raw)
 
 
 def _processes(library: ModuleType, at_best: _AtBest) -> tuple[Process, ...]:
-    """Return processes by pid. NVML lists a process that computes and draws twice, with the same memory."""
+    """Return the processes, ordered by pid. NVML lists one that computes and draws twice, with the same memory."""
     used_mib: dict[int, int] = {}
     for newer, older in (
         (library.nvmlDeviceGetComputeRunningProcesses_v3, library.nvmlDeviceGetComputeRunningProcesses_v2),

@@ -47,7 +47,7 @@ class DriverProcess:
     async def start(
         cls, command: Sequence[str] = NVML, environment: Mapping[str, str] | None = None
     ) -> "DriverProcess":
-        """Start the process. command: this process's ID is appended. environment: None for ours.
+        """Start the process. command: this process's ID is appended. environment: None for that of this process.
 
         Raises SourceFailed.
         """

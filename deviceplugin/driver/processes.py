@@ -1,4 +1,4 @@
-"""The processes that query the driver, their pending calls, and their number, because the kernel may not end one.
+"""Processes that query the driver, and their pending calls. Limits their number: the kernel may fail to end some.
 
 RUNNING --ended, or died--> gone
    └──────ended──────▶ ABANDONED: the kernel has not ended it yet --> gone
@@ -22,9 +22,9 @@ T = TypeVar("T")
 class OpenedDriver:
     """A process with the driver open, and its state.
 
-    knows: UUIDs of the cards that it has described. asked_s: subject of a pending call (a card's UUID, if about a card)
-    -> since when. left_asking: subjects of the calls pending when the process died. listening: cards whose errors it
-    waits for.
+    knows: UUIDs of the cards that it has described. asked_s: subject of each pending call (the UUID, if it is about a
+    card) -> time of the call. left_asking: subjects of the calls that were pending when the process died. listening:
+    cards whose errors it waits for.
     """
 
     worker: Worker
@@ -73,7 +73,7 @@ class OpenedDriver:
         return now_s - self.asked_s.get(uuid, now_s)
 
     def first_silent(self, now_s: float, *, after_s: float) -> str:
-        """Return the card that hung first if all of several known cards have hung for `after_s`; otherwise ""."""
+        """If all known cards, at least two, hang and one has for `after_s`, return the one that hung first; else ""."""
         waiting = {uuid: since_s for uuid, since_s in self.asked_s.items() if uuid in self.knows}
         if len(waiting) < max(2, len(self.knows)) or now_s - min(waiting.values()) < after_s:
             return ""
@@ -109,11 +109,12 @@ log = structlog.get_logger()
 class DriverLimits:
     """Limits in seconds.
 
-    open: for a process to start and open the driver. answer: until a call counts as unanswered. patience: until the
-    next card is queried while one does not answer. stuck: until the shared process is ended because all of its cards
-    hang. hung: until a card gets a process of its own. again, longest: first and longest interval between two such
-    processes. start, slowest: the same between two starts of the shared process after failures. end: for a killed
-    process to disappear. listen: one wait for errors. recount: between two counts of the cards by a separate process.
+    open: time for a process to start and open the driver. answer: time until a call counts as unanswered. patience:
+    time until the next card is queried while one does not answer. stuck: time until the shared process is ended because
+    all of its cards hang. hung: time until a card gets a process of its own. again, longest: first and longest interval
+    between two such processes. start, slowest: first and longest interval between two starts of the shared process
+    after failures. end: time for a killed process to disappear. listen: length of one wait for errors. recount:
+    interval between two counts of the cards by a separate process.
     """
 
     open_s: float = 30.0
@@ -152,7 +153,7 @@ class Processes:
     async def opened(self, *, spare: int = 0, passing: bool = False) -> OpenedDriver:
         """Start a new process with the driver open. Raises SourceFailed.
 
-        spare: how many processes to leave for others. passing: the process ends at once and is not counted in `starts`.
+        spare: how many processes to leave for others. passing: the process is short-lived and not counted in `starts`.
         """
         self._workers = [worker for worker in self._workers if worker.alive]
         if len(self._workers) + spare >= MOST_PROCESSES:

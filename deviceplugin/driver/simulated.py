@@ -40,7 +40,7 @@ class FaultError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class XidFault:
-    """A card reports an XID. card: index or UUID, here and below."""
+    """A card reports an XID. card: index or UUID, as in the other faults."""
 
     card: str
     number: int
@@ -69,7 +69,7 @@ class ResetFault:
 
 @dataclass(frozen=True, slots=True)
 class HangFault:
-    """From now on, calls about this card do not return, until `hang` is false."""
+    """Calls about this card hang from now on, until a later fault sets `hang` to False."""
 
     card: str
     hang: bool
@@ -145,8 +145,8 @@ def read_simulation(path: Path, node: str) -> tuple[tuple[DriverCard, ...], tupl
 class _State:
     """Current state of one card.
 
-    reset_s: time of the last reset, 0 if never, by a clock that continues over a restart of this process, as a card
-    does. xids: not yet reported.
+    reset_s: time of the last reset, 0 if never; its clock, like a real card, is not affected by a restart of this
+    process. xids: not yet reported.
     """
 
     lost: bool = False
@@ -193,7 +193,7 @@ class SimulatedDriver:
             self.moved.notify_all()
 
     def let_happen_what_is_due(self) -> float | None:
-        """Inject the faults that are due; the lock is held. Return when the next one is due, or None."""
+        """Inject the faults that are due. Return when the next one is due, or None. The caller holds the lock."""
         while self._due and self._due[0].at_s <= self.now_s():
             self._take(self._due.pop(0).fault)
         return self._due[0].at_s if self._due else None
@@ -304,11 +304,11 @@ class SimulatedSession:
             callback()
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Register a callback for the end, called from any thread."""
+        """Register a callback for the end of the session; it may be called from any thread."""
         self._callbacks.append(callback)
 
     def _state(self, uuid: str) -> _State:
-        """Return the card's state once it answers; the lock is held. Raises CardFailed."""
+        """Return the card's state once the card answers. The caller holds the lock. Raises CardFailed."""
         self._answer()
         state = self._driver.states[uuid]
         while state.hangs and not self.over:
@@ -318,7 +318,7 @@ class SimulatedSession:
         return state
 
     def _answer(self) -> None:
-        """Inject due faults, then be slow, hung or broken as the driver is; the lock is held."""
+        """Inject due faults, then be slow, hang or fail if the driver does. The caller holds the lock."""
         driver = self._driver
         driver.let_happen_what_is_due()
         slow_until_s = driver.now_s() + driver.fault.slow_s
@@ -330,7 +330,7 @@ class SimulatedSession:
 
 
 def _named(cards: Sequence[DriverCard], name: str) -> list[str]:
-    """Return the named UUIDs. Raises FaultError if there are none."""
+    """Return the UUIDs of the cards that `name` means. Raises FaultError if there are none."""
     found = [card.uuid for card in cards if name in {"", str(card.index), card.uuid}]
     if not found:
         there = ", ".join(f"{card.index} ({card.uuid})" for card in cards)

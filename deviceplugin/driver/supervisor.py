@@ -164,7 +164,7 @@ class SupervisedDriver:
         return list(filter(None, [self.processes.problem(), trying]))
 
     def _hidden(self) -> str:
-        """Return a message about cards added since this container was created: it has no device nodes for them."""
+        """Return a message about cards that are newer than this container, which has no device nodes for them."""
         known = {card.pci for card in self._known.values()}
         hidden = sorted(self._attached_last - self._attached_first - known)
         if not hidden or self._common is None:
@@ -266,7 +266,7 @@ class SupervisedDriver:
         return task
 
     async def _in_common(self, ask: Callable[[OpenedDriver], Awaitable[T]]) -> T:
-        """Query the shared process; retry once if it dies, for whatever reason. Raises SourceFailed."""
+        """Query the shared process; if it dies for any reason, retry once with a new one. Raises SourceFailed."""
         for last in (False, True):
             opened = await self._opened()
             try:
@@ -306,7 +306,7 @@ class SupervisedDriver:
             return self._common
 
     def _all_released(self) -> bool:
-        """Whether no process may have the driver open: even without a card, it would keep the module in use."""
+        """Return whether no process may open the driver: it would keep the module in use even without a card."""
         return bool(self._known) and self._known.keys() <= self._released
 
     async def _died(self, opened: OpenedDriver, error: WorkerDied) -> None:

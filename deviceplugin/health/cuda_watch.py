@@ -1,6 +1,6 @@
-"""Tries CUDA on each card: at start, when card or driver have changed, soon after a failure, otherwise rarely.
+"""Tries CUDA on each card: at start, when the card or driver has changed, soon after a failure, otherwise rarely.
 
-A card takes no new pods until CUDA has been tried on it, nor while CUDA fails there (`health.cuda`). Cards that are
+A card takes no new pods until CUDA has been tried on it, or while CUDA fails there (`health.cuda`). Cards that are
 split, lost, silent or released are not tried. While any card is released, none is tried: CUDA may open every card that
 it finds.
 """

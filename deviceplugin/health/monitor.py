@@ -103,9 +103,9 @@ class CardKeeper:
             await self.driver.close()
 
     async def release(self, uuids: Iterable[str], until_s: float | None) -> str:
-        """Release these cards until then (Unix seconds), or reclaim them if None.
+        """Release these cards until `until_s` (Unix seconds), or reclaim them if it is None.
 
-        Return why one may still be held, or "".
+        Return why a card may still be held, or "".
         """
         self.states.release(uuids, until_s)
         self.on_change()

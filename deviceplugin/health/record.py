@@ -1,4 +1,4 @@
-"""Files that outlive the plugin: the health of the cards, and the cards as last announced, for a late driver."""
+"""Files that outlive the plugin: the cards' health, and the cards as last announced, used until the driver answers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

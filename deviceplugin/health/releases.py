@@ -1,4 +1,4 @@
-"""Cards that an operator has the plugin release, for a reset or a change of MIG mode, until they are reclaimed.
+"""Cards that the plugin has released for an operator, who resets them or changes MIG mode, until they are reclaimed.
 
     HELD --annotation `gpushare/release`, or the command--> RELEASED --time-out, annotation or command--> HELD
 

@@ -86,7 +86,7 @@ _DRAIN: Final = "drain"
 
 
 class HealthState(StrEnum):
-    """States in the drawing above."""
+    """States of a card; the module's description shows the transitions."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
@@ -100,10 +100,10 @@ class CardHealth:
 
     reason: the problem, "" if healthy. bad_s: last time of an error that only a quiet period clears; None if never.
     needs_reset: time alone does not heal it. good: consecutive good answers, since good_s. silent: consecutive missing
-    answers. failed: consecutive errors, since failed_s; gone: errors enough to consider the card lost. unclassified_s:
-    times of recent unclassified errors. uncorrected_ecc, attached, energy_mj, persistent: values last read; None before
-    the first answer. released_s: end of its release; None if held. annotated: the annotation `gpushare/release` named
-    it when last checked.
+    answers. failed: consecutive errors, since failed_s. gone: these errors are enough to consider the card lost.
+    unclassified_s: times of recent unclassified errors. uncorrected_ecc, attached, energy_mj, persistent: values last
+    read; None before the first answer. released_s: end of its release; None if held. annotated: the annotation
+    `gpushare/release` named it when last checked.
     """
 
     state: HealthState = HealthState.HEALTHY
@@ -134,7 +134,7 @@ class XidClasses:
 
 
 def classes(ignored_xids: Collection[int], hardware_xids: Collection[int]) -> XidClasses:
-    """Return the tables above with the corrections of the configuration."""
+    """Return the built-in classes of errors with the corrections from the configuration."""
     ignored, hardware = frozenset(ignored_xids), frozenset(hardware_xids)
     return XidClasses(
         (ignored | APPLICATION_XIDS.keys()) - hardware,
@@ -183,7 +183,7 @@ def after_reading(health: CardHealth, reading: CardReading, now_s: float) -> Car
 
 
 def _completed(reading: CardReading, health: CardHealth) -> CardReading:
-    """Return the reading; if the driver could not report pending actions, the previous ones are kept."""
+    """Return the reading. Takes pending actions from `health` if the driver could not report them."""
     waits = health.reason if health.state in {HealthState.SUSPECT, HealthState.UNHEALTHY} else ""
     advice = waits.removeprefix(_ADVICE) if waits.startswith(_ADVICE) else ""
     remap = waits == _REMAP if reading.remap_pending is None else reading.remap_pending
@@ -194,7 +194,7 @@ def was_reset(health: CardHealth, reading: CardReading) -> bool:
     """Return whether the card was reset between its last reading and this one, even if nobody was watching.
 
     Signs: the driver attached to the card again, because the driver was reloaded or the card left the bus. Or a counter
-    since the card's initialization has become smaller: volatile ECC errors, energy (NVML API reference,
+    that starts at the card's initialization has become smaller: volatile ECC errors, energy (NVML API reference,
     nvmlEccCounterType_t and nvmlDeviceGetTotalEnergyConsumption). Counters prove it only in persistence mode: otherwise
     the driver initializes the card at each first use. If the energy has already grown past its old value, this detects
     no reset.
@@ -228,7 +228,7 @@ def cleared(health: CardHealth, now_s: float) -> CardHealth:
 
 
 def released(health: CardHealth, until_s: float | None) -> CardHealth:
-    """Return the health of a card released until then, or reclaimed if None.
+    """Return the health of a card that is released until `until_s`, or reclaimed if it is None.
 
     The next reading shows whether it was reset.
     """
@@ -277,7 +277,7 @@ def _recovering(health: CardHealth, now_s: float) -> CardHealth:
 
 
 def _counted(health: CardHealth, now_s: float) -> CardHealth:
-    """Count one more good answer. Restart the count at the first, and after a clock was set back."""
+    """Count one more good answer. The count starts over at 1 if the clock was set back."""
     if health.bad_s is not None and now_s < health.bad_s:
         health = replace(health, bad_s=now_s)
     if health.good == 0 or now_s < health.good_s:

@@ -26,7 +26,7 @@ class HealthChange:
 
 @dataclass(slots=True)
 class CardStates:
-    """All cards. xids: None if health is not watched: then every card always counts as healthy.
+    """All cards. xids: classes of errors; None if health is not watched, so that cards always count as healthy.
 
     driver: its version, "" while it has not answered. healths: by UUID, including missing cards. tries_cuda: whether a
     card has to prove that CUDA starts on it. cuda: the last trial by UUID.
@@ -76,7 +76,7 @@ class CardStates:
                 self.healths[card.uuid] = rules.after_xid(self.of(card.uuid), xid, now_s, self.xids)
 
     def answered(self, answers: Mapping[str, CardReading | SourceFailed], now_s: float) -> None:
-        """Record UUID -> answer. If every card fails and none is reported missing, the driver is at fault."""
+        """Record the answers by UUID. If every card fails and none is reported missing, the driver is at fault."""
         failures = [answer for answer in answers.values() if isinstance(answer, CardFailed)]
         of_the_driver = len(answers) == len(failures) > 1 and not any(failure.lost for failure in failures)
         for uuid, answer in answers.items():
@@ -192,7 +192,7 @@ class CardStates:
         ]
 
     def start_problem(self, uuids: Iterable[str]) -> str:
-        """Return why CUDA would not start on these cards, or that one is still untried; "" if nothing is known."""
+        """Return why CUDA would not start on these cards, or that one is untried; "" if no problem is known."""
         due = self.to_try()
         for uuid in uuids:
             reason = self._reason(uuid)
@@ -214,7 +214,7 @@ class CardStates:
         return [card.uuid for card in self.named().cards if not card.mig and card.uuid in self.readings]
 
     def _forget_trials(self, found: DriverCards) -> None:
-        """Forget the trials under an earlier driver, and of cards whose device node has changed."""
+        """Forget trials that ran with an earlier driver, or on a card whose device node has changed."""
         before = {card.uuid: (card.minor, card.pci) for card in self.cards}
         same = {card.uuid for card in found.cards if before.get(card.uuid) == (card.minor, card.pci)} | found.unasked
         self.cuda = {uuid: trial for uuid, trial in self.cuda.items() if uuid in same and found.driver == self.driver}

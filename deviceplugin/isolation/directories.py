@@ -45,7 +45,7 @@ def remove_tree(directory: Path) -> None:
 
 
 def _remove(name: str, path: str, top: int, known: list[tuple[str, str]]) -> None:
-    """Remove a directory of the top, after moving its subdirectories up into the top.
+    """Remove a subdirectory of the topmost directory, after moving its own subdirectories up into that one.
 
     path: its original path, for messages. known: receives name and path of moved directories, while it has few entries.
     """
@@ -92,7 +92,7 @@ def _opened(name: str, top: int | None) -> Iterator[int]:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Set this path on an error that has none from a deeper level."""
+    """Put this path into any OSError, unless a deeper level has already put its own there."""
     try:
         yield
     except OSError as error:

@@ -30,7 +30,7 @@ _LIBRARY: Final = "hamiCore.library"
 
 
 def mechanism_of(configuration: DevicePluginConfiguration) -> IsolationMechanism:
-    """Return the description. Blocks while files are read. Raises ConfigurationError with the mistakes."""
+    """Return the configured isolation. Blocks while files are read. Raises ConfigurationError with the mistakes."""
     name = configuration.isolation
     match name:
         case "none":
@@ -79,7 +79,7 @@ class NodeIsolation:
     """
 
     def __init__(self, mechanism: IsolationMechanism, state: Path, mps: MpsCards) -> None:
-        """state: the plugin's state directory. mps: its cards have daemons if the description requires them."""
+        """state: the plugin's state directory. mps: the MPS daemons, if the description requires them."""
         self._mechanism, self.mps = mechanism, mps
         self._state = state / DIRECTORY
         self.directories = ContainerDirectories(self._state, mechanism)
@@ -125,7 +125,10 @@ def isolation_for(  # noqa: PLR0917 - each a different type: none can take anoth
     registry: CollectorRegistry,
     backoff_s: Callable[[int], float],
 ) -> NodeIsolation:
-    """Build the isolation. registry: for the plugin's metrics. Without daemons, earlier compute modes are restored."""
+    """Build the isolation. registry: for the plugin's metrics.
+
+    Without daemons, it only restores the compute modes that an earlier plugin has set.
+    """
     if configuration.isolation != "none":
         log.info("isolation", mechanism=configuration.isolation)
     state = Path(configuration.state_dir)

@@ -145,11 +145,11 @@ class MpsCards:
         self._changed.set()
 
     def has(self, uuid: str) -> bool:
-        """Whether the card has a daemon, ready or not."""
+        """Return whether the card has a daemon, ready or not."""
         return uuid in self._daemons
 
     async def ready(self, uuid: str, within_s: float) -> str:
-        """Wait until a client of the card may start; return why none may, or "". Waits at most `within_s`."""
+        """Wait at most `within_s` until a client of the card may start. Return why it may not, or ""."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 # Just after its start, the plugin does not know its cards yet.

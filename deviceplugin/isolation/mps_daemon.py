@@ -193,7 +193,7 @@ class MpsDaemon:
             await asyncio.sleep(self._backoff_s(failures))
 
     async def stop(self, why: str) -> None:
-        """End the daemon if it is ours. Afterwards, it has no owner."""
+        """End the daemon if it is ours; otherwise leave it running. why: the reason reported to `changed`."""
         goes_on = self.of_others
         await self._end()
         if self.ready.is_set() and not goes_on:

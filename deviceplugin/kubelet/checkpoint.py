@@ -45,7 +45,7 @@ class CheckpointEntry(msgspec.Struct, frozen=True):
     encoded_answer: str = ""
 
     def answer(self) -> bytes:
-        """The ContainerAllocateResponse, as protobuf, that the kubelet replays at every start of the container.
+        """Return the ContainerAllocateResponse (protobuf) that the kubelet replays at every start of the container.
 
         Empty if none was recorded. Raises CheckpointError. Decoded on demand, because few answers are needed.
         """

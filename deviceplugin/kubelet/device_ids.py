@@ -44,7 +44,7 @@ def device_ids(cards: Sequence[inventory.Card], *, old_style: bool) -> tuple[str
 
 
 def message_bytes(id_lengths: Mapping[int, int]) -> int:
-    """Return the size of the ListAndWatchResponse if all devices are unhealthy, the longer of the two words.
+    """Return the size of the ListAndWatchResponse if all devices are unhealthy, which is the longest case.
 
     id_lengths: bytes of an ID, > 0 -> number of such IDs. The message is `repeated Device devices = 1`, each `string ID
     = 1; string health = 2`, in protobuf encoding.

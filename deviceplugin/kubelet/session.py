@@ -1,4 +1,4 @@
-"""The plugin as the kubelet sees it, from the first second: registered at once, with answers that come later.
+"""The plugin as the kubelet sees it: it registers in its first second, and can answer calls only later.
 
     session.json, checkpoint ──▶ devices ──▶ Register ──▶ …        devices listed before, and devices in use
     cards, pods, mode known  ──▶ take_over ──▶ Allocate, PreStartContainer are answered; devices as they are now
@@ -53,7 +53,7 @@ class SessionFile:
         self._saved: SessionRecord | None = None
 
     def load(self) -> SessionRecord | None:
-        """The saved record; None if it is missing or cannot be read."""
+        """Return the saved record; None if it is missing or cannot be read."""
         try:
             found = msgspec.json.decode(self._path.read_bytes(), type=_Document)
         except (OSError, msgspec.DecodeError, UnicodeError, RecursionError):
@@ -119,7 +119,7 @@ class Answers(Protocol):
     """Port: answers the kubelet's calls, once cards and pods are known."""
 
     async def registering(self) -> None:
-        """Awaited before the plugin registers, to record the pods that the kubelet admitted without calling the plugin.
+        """Prepare a registration: determine the pods that the kubelet admitted without calling the plugin.
 
         Raises KubeletSilent or CheckpointError if they cannot be determined; registering would then be too early.
         """

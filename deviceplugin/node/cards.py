@@ -107,7 +107,7 @@ class NodeCards:
         self._moved.set()
 
     def asking_to_wait(self) -> dict[str, str]:
-        """Ask the scheduler to wait from now on, for a plugin that is about to end. Return its annotation."""
+        """Ask the scheduler to wait from now on, because this plugin is about to end. Return the annotation for it."""
         return {names.HELD_UNTIL: _time(self.wall_s() + HELD_FOR_S)}
 
     async def listed(self) -> None:
@@ -118,7 +118,7 @@ class NodeCards:
                 await self._named.wait()
 
     def outside(self, used_mib: Mapping[str, int]) -> None:
-        """Record the MiB that unregistered processes use, by card: announced as less free memory."""
+        """Record the MiB that unregistered processes use on each card, which the announcement then leaves out."""
         self._outside_mib = dict(used_mib)
         self._moved.set()
 
@@ -138,7 +138,7 @@ class NodeCards:
             await self._announce()
 
     async def follow_pods(self) -> None:
-        """Look again whenever pods come and go: pods decide which devices are unhealthy."""
+        """Request a run whenever pods come or go, because pods determine which devices are unhealthy."""
         while True:
             await self.view.pods.change()
             self._moved.set()
@@ -186,13 +186,13 @@ class NodeCards:
         return {**healths, **out}
 
     def _again(self, *, wanted: bool) -> None:
-        """Run a round soon, if it is wanted. At most once: later changes must not begin rounds of their own."""
+        """Plan another round if `wanted`, and cancel the one that was planned before."""
         if self._soon is not None:
             self._soon.cancel()
         self._soon = asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set) if wanted else None
 
     def _asked_wait(self) -> str | None:
-        """Return until when the scheduler is asked to wait; None if it is not."""
+        """Return the time until which the scheduler is asked to wait; None if it is not asked."""
         now_s = self.wall_s()
         if not self._followed:
             return _time(max(now_s + HELD_FOR_S, self.untrusted_until_s))
@@ -210,7 +210,7 @@ class NodeCards:
         device_ids.check(shared, whole.unit_mib, old_style=self.devices.old_style)
 
     def problems(self) -> list[str]:
-        """Messages for operators: rejected writes, cordons that name no card."""
+        """Return messages for operators: rejected writes, and cordons that name no card."""
         return [text for text in (self.publisher.problem, self._stray_cordon(), self._untrusted()) if text]
 
     def _untrusted(self) -> str:
@@ -226,7 +226,7 @@ class NodeCards:
         return f"{names.CORDON} lists cards that this node does not have: {', '.join(stray)[:_SHOWN_WORDS]}"
 
     def _report_stray_cordon(self) -> None:
-        """Report each text once: its author does not expect that it has no effect."""
+        """Report a cordon that names no card, once per text, because its author expects it to have an effect."""
         stray = self._stray_cordon()
         if stray and stray != self._reported_cordon:
             self.record(NodeEvent("GPUCordonUnknown", f"{stray}; these entries have no effect"))

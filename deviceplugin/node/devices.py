@@ -1,4 +1,4 @@
-"""The fake devices of this node as listed for the kubelet: from the cards, and from the containers that hold IDs."""
+"""Computes the fake devices to list for the kubelet, from this node's cards and the containers that hold IDs."""
 
 import time
 from collections import Counter
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class NodeDevices:
-    """The node's devices. Owned by the event loop. shown: the kubelet's list; its first devices were listed earlier.
+    """The node's devices. Owned by the event loop. shown: the list for the kubelet, which already has devices.
 
     old_style: as in `device_ids.device_ids`. withheld: whether no free device may be allocated, whatever the cards are.
     now_s: from a clock that is never adjusted.
@@ -108,7 +108,7 @@ def held_by(
 
 
 def _cards_of(pod: NodePod | None, container: str, found: Inventory) -> frozenset[str]:
-    """Return UUIDs, including cards that are missing or no longer shared: the scheduler counts these too."""
+    """Return the UUIDs of the container's cards, also missing or unshared ones, because the scheduler counts these."""
     if pod is None:
         return frozenset()
     try:

@@ -39,7 +39,7 @@ _UNBOOKED: Final = frozenset({DriftKind.OUTSIDE_USE, DriftKind.USES_UNASKED})
 
 
 class Action(StrEnum):
-    """Actions. METRIC: counted, and shown in the status. EVENT: on the pod or the node.
+    """Actions on drift. METRIC: count it and show it in the status. EVENT: write one on the pod or the node.
 
     ANNOUNCE_LESS: announce less memory on the card.
     """
@@ -98,7 +98,8 @@ def follow(before: Followed, found: Iterable[Drift]) -> Followed:
 class DriftPolicy:
     """Configured actions on drift.
 
-    evict_…: pods without devices, pods on another card, pods without a card from a scheduler.
+    evict_unregistered: evict pods that got no devices. evict_mismatched: evict pods that are on another card.
+    evict_unscheduled: evict pods for which no scheduler chose a card.
     """
 
     monitor: Monitor
@@ -190,7 +191,7 @@ def find_drift(compared: Compared, *, allowance_mib: int) -> list[Drift]:
 
 
 def _of_decision(seen: SeenPod) -> Iterator[Drift]:
-    """Drift between the pod's decision and its arrival here, or its later changes."""
+    """Yield the drift of a pod that came without a decision, or whose allocation or requests changed later."""
     pod = seen.pod
     if seen.unscheduled:
         message = (
@@ -215,7 +216,7 @@ def _past_scheduler(pod: NodePod) -> str:
 
 
 def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
-    """Drift between the kubelet's devices and the requests. It lists no ordinary init containers (server_v1.go)."""
+    """Yield differences between devices and requests. The kubelet lists no ordinary init containers (server_v1.go)."""
     pod = seen.pod
     for container in pod.asking():
         ids = held.get((pod.namespace, pod.name, container.name))
@@ -236,7 +237,7 @@ def _of_allocation(seen: SeenPod, held: Mapping[tuple[str, str, str], int]) -> I
 
 
 def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
-    """Drift between the cards given to containers and the decided ones."""
+    """Yield differences between the cards that containers got and the decided ones."""
     if seen.decision is None:
         return
     for container in seen.pod.asking():
@@ -249,7 +250,7 @@ def _of_cards(seen: SeenPod, compared: Compared) -> Iterator[Drift]:
 
 
 def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[Drift]:
-    """Drift between the memory that a pod uses and its allocation, card by card."""
+    """Yield, card by card, differences between the memory that a pod uses and its allocation."""
     pod = seen.pod
     booked = units_on_cards(pod, seen.decision, compared.unit_mib) if seen.decision else {}
     for uuid, used in sorted(_used_by(compared.uses, pod.uid).items()):
@@ -277,7 +278,7 @@ def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str],
 
 
 def _of_node(compared: Compared) -> Iterator[Drift]:
-    """Drift of each card as a whole."""
+    """Yield the drift of each card as a whole."""
     known = {"", *(seen.pod.uid for seen in compared.pods)}
     booked = _booked(compared.pods, compared.unit_mib)
     for card in sorted(compared.cards, key=lambda card: card.index):

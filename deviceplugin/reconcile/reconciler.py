@@ -179,7 +179,7 @@ class Lister(Protocol):
 class ReconcileSettings:
     """Settings. interval_s: between two rounds, >= 30. host_proc: `/proc` of the host's PID namespace.
 
-    allowance_mib: what a pod may use on a card beyond its request.
+    allowance_mib: MiB that a pod may use on a card beyond its request.
     """
 
     policy: DriftPolicy
@@ -239,7 +239,7 @@ class Reconciler:
             await asyncio.sleep(self.settings.interval_s)
 
     async def round(self) -> None:
-        """Compare once. Queries the kubelet for all pods (List): at most once every 30 s."""
+        """Compare once. Call this at most every 30 s, because it queries the kubelet for all pods (List)."""
         self._problems = []
         if not self.view.pods.complete:
             self._end(Result(problems=("the pods of this node are not known yet",)))
@@ -296,7 +296,7 @@ class Reconciler:
         return usage.uses(readings, owned, usage.uids_by_cgroup(self.view.pods))
 
     def _pods(self) -> list[NodePod]:
-        """Return the node's pods; those that request GPU memory as first seen."""
+        """Return the node's pods. Those that request GPU memory have the values that were first seen."""
         asking = {pod.uid: pod for pod in self.view.asking()}
         resources, found = self.view.resources, []
         for wire in self.view.pods:

@@ -176,7 +176,7 @@ def container_statuses(listed: Iterable[Account]) -> tuple[AllocationStatus, ...
 
 
 def counts(lasting: Iterable[Drift], policy: DriftPolicy) -> dict[str, int]:
-    """Return how many drifts of each kind are counted, for all kinds."""
+    """Return the number of counted drifts of each kind, including zeros."""
     counted = Counter(one.kind for one in lasting if Action.METRIC in actions(one, policy))
     return {kind.value: counted[kind] for kind in DriftKind}
 
@@ -192,7 +192,7 @@ def outside_mib(
 ) -> dict[str, int]:
     """Return UUID -> MiB to subtract from the announced memory of the card; empty unless configured.
 
-    before: the last answer. read: UUIDs of the cards whose use is known now. If it is unknown, or was unknown last
+    before: the previous result. read: UUIDs of the cards whose use is known now. If it is unknown, or was unknown last
     time, the answer stays: an unreadable card's memory must not be allocated.
     """
     sums: Counter[str] = Counter()

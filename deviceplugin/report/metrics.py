@@ -89,7 +89,7 @@ class NodeMetrics:
 
 
 class _NodeCollector(Collector):
-    """Render the last values."""
+    """Collector that renders the last values."""
 
     def __init__(self, node: str, unit_mib: int, *, dcgm: bool) -> None:
         self._host = node
@@ -145,7 +145,7 @@ class _NodeCollector(Collector):
         yield from (asked, used)
 
     def _xid_counts(self, cards: tuple[ShownCard, ...]) -> Metric:
-        """Errors of existing cards, and errors without a card."""
+        """Return the errors of existing cards, and errors without a card."""
         family = series.XIDS.counters()
         there = {"", *(shown.card.uuid for shown in cards)}
         for (uuid, number), count in sorted(self.xids.items()):
@@ -196,7 +196,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class MeasuredPlugin:
-    """`session.Answers` with measurements. allocating: running Allocate calls."""
+    """`session.Answers` with measurements. allocating: number of running Allocate calls."""
 
     plugin: Answers
     metrics: NodeMetrics

@@ -1,6 +1,6 @@
-"""The document of `/status`, which `gpushare-device-plugin status` prints. Pure.
+"""The `/status` document, which `gpushare-device-plugin status` prints. Pure.
 
-It has no secrets from users who may see the node's pods; still, only the node itself may read it.
+It shows nothing that must be hidden from users who may see the node's pods, but it is served only on the node itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class DevicePluginStatus(msgspec.Struct, frozen=True, rename="camel"):
     mode: the chosen one, `cdi` or `environment`. registered: with the kubelet.
     announced_units: healthy devices listed for the kubelet. on_node: the node object is up to date. problems: messages,
     such as that the driver does not answer. toolkit_missing: cards cannot be injected into containers; a problem says
-    why. nvidia_runtime: it runs the plugin's own container. runtime_class: the plugin pod's, "" if unset.
+    why. nvidia_runtime: that runtime runs the plugin's container. runtime_class: the plugin pod's, "" if unset.
     """
 
     node: str

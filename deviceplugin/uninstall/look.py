@@ -187,7 +187,7 @@ def _of_state(c: DevicePluginConfiguration, state: Path) -> tuple[list[Item], tu
 
 
 def _entry(path: Path, of_the_node: list[Path]) -> Item:
-    """Return an entry of the state directory. A wrong `stateDir` may have others' entries with the same names."""
+    """Return the item for an entry of the state directory. A name is no proof, because `stateDir` may be wrong."""
     directory = path.is_dir() and not path.is_symlink()
     if directory and path.name in _DIRECTORIES and not any(path.samefile(one) for one in of_the_node):
         written = _DIRECTORIES[path.name]

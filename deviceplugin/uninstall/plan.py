@@ -43,7 +43,7 @@ class ItemKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item. name: a path, or a key on the node object. stays: why it must stay. theirs: not the plugin's."""
+    """A thing on the node. name: a path, or a key on the node object. stays: why it stays. theirs: not the plugin's."""
 
     kind: ItemKind
     name: str
@@ -64,7 +64,7 @@ class Found:
 
     @property
     def waits(self) -> list[Item]:
-        """Return the items of the plugin that stay for now."""
+        """Items of the plugin that have to stay for now."""
         return [item for item in self.items if item.stays and not item.theirs]
 
     def problem(self, failed: Sequence[str]) -> str:
@@ -75,7 +75,7 @@ class Found:
         return one_line([*failed, *stay, ""][0])
 
     def report(self, first: Iterable[str], end: str = "") -> str:
-        """Return text for people: these lines, what stays and why, and the end."""
+        """Return text for users: the lines of `first`, the items that stay with the reasons, then `end`."""
         lines = [*first, *(f"{item} stays: {item.stays}" for item in self.items if item.stays)]
         if self.pods:
             lines += ["Pods that hold cards:", *(f"  {pod}" for pod in self.pods)]
@@ -124,5 +124,5 @@ def holders(
 
 
 def unknown_to(pods: Iterable[NodePod], recorded: Iterable[CheckpointEntry]) -> frozenset[str]:
-    """Return the checkpoint's UIDs that none of these pods has; the kubelet has another UID for the pod of a MIRROR."""
+    """Return the checkpoint's UIDs that none of these pods has. A mirror pod has another UID in the checkpoint."""
     return frozenset(one.pod_uid for one in recorded) - {pod.annotations.get(MIRROR, pod.uid) for pod in pods}

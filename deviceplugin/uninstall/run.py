@@ -58,7 +58,7 @@ class Hands:
         return why and f"{item}: {why}"
 
     async def _remove(self, item: Item) -> str:
-        """Return why the item still exists. Raises ApiError, OSError."""
+        """Remove the item. Return why it still exists, or "". Raises ApiError, OSError."""
         if item.kind is ItemKind.RESOURCE and self.api:
             await self.api.forget_resource(item.name)
         elif item.kind is ItemKind.ANNOTATION and self.api:
@@ -150,7 +150,10 @@ class Uninstall:
         return not (would or found.waits)
 
     async def run(self, state: Path, stop: asyncio.Event) -> bool:
-        """Return whether nothing is left. Raises AlreadyRunning, LockUnknown, StartupError (cannot serve probes)."""
+        """Run rounds until nothing is left. Return whether that is so.
+
+        Raises AlreadyRunning; LockUnknown; StartupError if the probes cannot be served.
+        """
         stay, again_s = self.options.stay, self.options.again_s
         async with self._probes() if stay else nullcontext():
             while True:

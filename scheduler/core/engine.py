@@ -41,7 +41,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Engine:
-    """Owner of the tables and the queue: other code only reads them.
+    """Owner of the tables and the queue, which other code may only read.
 
     Owned by the event loop; no method awaits.
     """
@@ -54,7 +54,7 @@ class Engine:
         *,
         reserve_after_s: float = 0.0,
     ) -> None:
-        """cycles: by scheduler name. reserve_after_s: see `Reservations`."""
+        """cycles: scheduler name -> its cycle. reserve_after_s: see `Reservations`."""
         self.tables = tables
         self.queue = queue
         self._cycles = cycles
@@ -309,7 +309,11 @@ class Engine:
         return self._searches.begun
 
     def search_first(self) -> bool:
-        """Return whether a search step comes before `decide`: always for a better pod, alternately for an equal one."""
+        """Return whether a search step comes before `decide`.
+
+        Compares with the next pod to decide: a search for victims comes first if its pod has a higher priority, and
+        every other time if the priorities are equal. A search for a reservation comes first every other time.
+        """
         first = self.queue.first() if self.any_search else None
         if first is None:
             return False

@@ -81,7 +81,7 @@ class Searches:
     def __init__(
         self, tables: Tables, queue: SchedulingQueue, cycles: Mapping[str, SchedulingCycle], nominations: Nominations
     ) -> None:
-        """cycles: by scheduler name."""
+        """cycles: scheduler name -> its cycle."""
         self._tables = tables
         self._queue = queue
         self._cycles = cycles
@@ -106,7 +106,7 @@ class Searches:
     def comes_before(self, priority: int) -> bool:
         """Return whether a search step precedes the decision for a pod of this priority.
 
-        At equal priority they take turns.
+        If the priorities are equal, searches and decisions take turns.
         """
         if self._search is None and self.any:
             self._preemptors.settle(self._left_for)
@@ -189,7 +189,7 @@ class Searches:
         return None
 
     def evaluate(self, pod: Pod) -> Iterator[Diagnosis | Help | None]:
-        """Yield the diagnosis or help that an attempt would give a waiting pod, in steps: None until the last one.
+        """Evaluate a waiting pod in steps, which yield None; the last one yields the diagnosis or the Help.
 
         Yields no result if it is unknown now. Call this while the tables are as the pod sees them.
         """
@@ -210,7 +210,7 @@ class Searches:
             yield replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
 
     def rescue(self, pod: Pod, key: Hashable, minimum: MinimumRequest) -> bool:
-        """Make a search due for a waiting pod, unless any search is due. Returns whether it did.
+        """Make a search due for a waiting pod, unless some search is already due. Returns whether it did.
 
         key, minimum: see Preemptors.add.
         """
@@ -261,7 +261,7 @@ class Searches:
         return self._begin(pod, due, self._no_fit(pod) if due.unanswered else None)
 
     def _give_up(self, due: DueSearch) -> None:
-        """Leave the events to others of the pod's class, because its own attempt comes first."""
+        """Stop searching for this pod, because its own attempt comes first. Other pods of its class use the events."""
         self._preemptors.discard(due.pod.key.uid)
         self._preemptors.again(due)
 

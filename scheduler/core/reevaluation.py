@@ -39,7 +39,7 @@ class NominationChecks:
         nominations: Nominations,
         reservations: Reservations,
     ) -> None:
-        """cycles: by scheduler name."""
+        """cycles: scheduler name -> its cycle."""
         self._tables = tables
         self._cycles = cycles
         self._nominations = nominations
@@ -145,7 +145,7 @@ class Reevaluation:
         searches: Searches,
         class_of: Callable[[Pod], Hashable],
     ) -> None:
-        """class_of: equal for pods that every rule treats alike."""
+        """class_of: returns equal keys for pods that every rule treats alike."""
         self._tables = tables
         self._queue = queue
         self._nominations = nominations
@@ -175,9 +175,9 @@ class Reevaluation:
 
     @property
     def _version(self) -> _Version:
-        """Return a version that stays equal as long as every result is valid.
+        """Version that stays equal as long as every result is valid.
 
-        It leaves out how single pods see the tables: each pod is evaluated in its own view.
+        Does not count changes made only to show the tables as one pod sees them.
         """
         tables, nominations = self._tables, self._nominations
         version = tables.changes.version - nominations.views

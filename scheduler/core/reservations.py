@@ -5,8 +5,8 @@
        └──── in five minutes ─────┘     └─ node, card or nomination lost ──▶ starving
 
 At each priority one pod at a time has a reservation: the first that has waited for `after_s`; namespaces take turns. A
-reservation is a nomination without victims (`scheduler.state.nominations`). It is booked for pods of its priority or
-lower, but not for the pod itself, which takes the first room that fits. It evicts nothing: docs/develop/decisions/0047.
+reservation is a nomination without victims (`scheduler.state.nominations`). Pods of its priority or lower see it as
+booked. The pod itself does not, and takes the first room that fits. It evicts nothing: docs/develop/decisions/0047.
 `look` needs no timer: it runs with the next event, and only an event could take the room. Owned by the event loop; no
 method awaits, so each call is atomic. now_s: monotonic seconds.
 """
@@ -74,7 +74,7 @@ class Reservations:
         *,
         after_s: float,
     ) -> None:
-        """cycles: by scheduler name. after_s: wait before a reservation; 0 turns reservations off."""
+        """cycles: scheduler name -> its cycle. after_s: wait before a reservation; 0 turns reservations off."""
         self._tables = tables
         self._queue = queue
         self._cycles = cycles
@@ -216,7 +216,7 @@ class Reservations:
 def with_reservation(no_fit: NoFit, cycle: SchedulingCycle, nominations: Nominations) -> NoFit:
     """Add to the message the reservation that the pod waits for, or the one that keeps it off a node.
 
-    The tables are as the pod sees them.
+    Call this while the tables are as the pod sees them.
     """
     if not nominations.reserved or no_fit.by_permit:
         return no_fit

@@ -42,8 +42,8 @@ class PermitWait:
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Node and cards of a pod: assumed in the tables, not yet bound.
 
-    annotations: for the Binding. permit_waits: Permit plugins that must allow the pod first. volumes: plan for
-    its claims, carried out before the bind. pre_bind: plugins to call in order.
+    annotations: added to the Binding. permit_waits: Permit plugins that must allow the pod first. volumes: plan for its
+    claims, carried out before the bind. pre_bind: plugins to call in order.
     """
 
     pod: Pod
@@ -109,7 +109,7 @@ class SchedulingCycle:
     """Scheduling cycle of one profile."""
 
     def __init__(self, runtime: Runtime) -> None:
-        """runtime: the profile over the tables that this cycle also changes."""
+        """runtime: runs the profile on the tables. This cycle also changes those tables."""
         self._runtime = runtime
         self._post_filters = post_filters(runtime.profile)
         self._diagnoses: LRUCache[Signature, _Diagnosed] = LRUCache(_DIAGNOSES_BYTES, getsizeof=_size)
@@ -125,7 +125,7 @@ class SchedulingCycle:
     def post_filter(
         self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority, rows: RowArray | None = None
     ) -> Iterator[Sought | None]:
-        """Run PostFilter in steps: None until the last one, which yields the result. Empty without a PostFilter plugin.
+        """Run PostFilter in steps, which yield None; the last one yields the result. Empty without a PostFilter plugin.
 
         rows: the only candidates; None for all. Other work may run between two steps. Call this while the tables are as
         the pod sees them.
@@ -156,7 +156,7 @@ class SchedulingCycle:
     def without_equals(self, pod: Pod, nominations: Nominations, after_preemption: AvailabilityByPriority) -> WhatIf:
         """Return what-if queries for an unschedulable pod; pods of the same or a lower priority are left out.
 
-        The caller keeps the tables as the pod sees them, now and at each query.
+        While this method and each query run, the caller shows the tables as the pod sees them.
         """
         runtime, key = self._runtime, self._runtime.signature(pod)
         found = self._diagnosed(pod, key, runtime.evaluate(pod, key)).resolvable
@@ -193,7 +193,7 @@ class SchedulingCycle:
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "", *, permits: bool = True) -> Outcome:
         """Place the pod, which is then assumed, or return why it cannot be placed. now_ns: Unix nanoseconds.
 
-        nominated: a node to take if it fits, whatever the scores; "" for none. permits: call the Permit plugins.
+        nominated: a node to take if it fits, whatever the scores, or "". permits: whether to call the Permit plugins.
         """
         key = self._runtime.signature(pod)
         evaluation = self._runtime.evaluate(pod, key)

@@ -60,7 +60,7 @@ class WhatIfQueries:
     """What-if queries of one engine."""
 
     def __init__(self, tables: Tables, cycles: Mapping[str, SchedulingCycle], nominations: Nominations) -> None:
-        """cycles: by scheduler name."""
+        """cycles: scheduler name -> its cycle."""
         self._tables = tables
         self._cycles = cycles
         self._nominations = nominations
@@ -128,7 +128,7 @@ class Placing:
 
     @property
     def mark(self) -> int:
-        """The length of the journal, for `undo`."""
+        """Current length of the journal, to be passed to `undo`."""
         return len(self._journal)
 
     def attempt(self, pod: Pod) -> Outcome:
@@ -153,7 +153,7 @@ class Placing:
             return self._cycles[pod.scheduler_name].fits_on(pod, rows)[0]
 
     def put(self, pod: Pod, placement: Placement) -> None:
-        """Put the pod there, whether or not it fits."""
+        """Book the pod on the placement's node and cards, whether or not it fits."""
         row = self._tables.row_of[placement.node]
         self._tables.assume(pod, row, placement.cards, placement.annotations, placement.volumes)
         self._journal.append(partial(self._cycles[pod.scheduler_name].unreserve, pod))

@@ -1,4 +1,4 @@
-"""Extension points, the state that they pass on, the runtime that runs a profile over the tables, and its messages.
+"""Extension points, the state that plugins share, the runtime that runs a profile on the tables, and its messages.
 
 Pure and free of policy: the rules about pods and nodes live in `scheduler.plugins`.
 """

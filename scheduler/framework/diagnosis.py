@@ -23,8 +23,8 @@ _NO_NODES: Final = "NoNodes"
 class ReasonCount:
     """Number of nodes with one reason.
 
-    nodes: nodes for which this is the first reason. numbers: over those nodes. examples: some of their names. rule: the
-    rule that gave the reason; "" if not requested.
+    nodes: nodes for which this is the first reason. numbers: the best over those nodes. examples: some of their names.
+    rule: the rule that gave the reason; "" if not requested.
     """
 
     reason: str
@@ -42,7 +42,7 @@ class ReasonCount:
 class Diagnosis:
     """Why a pod is unschedulable. nodes: number of nodes. rejected: a reason that holds for every node, or "".
 
-    reserved: the reservation of the pod, or of the older pod that blocks it; "" for none.
+    reserved: the reservation of the pod, or of the older pod that blocks it; "" without one.
     tail: why PostFilter does not help, or ""; tail_reasons: the part of `tail` by which two messages are compared.
     """
 

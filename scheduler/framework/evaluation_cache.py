@@ -30,9 +30,9 @@ class ClassRules:
     """Rules that apply to a class of pods, grouped by the changes that can alter their answers.
 
     filters: all of them, in order. node_…: depend only on the node's own fields. booking_…: depend on bookings, with or
-    without the node's fields. domain_…: depend on other rows. `…_scorers` hold the scorers without normalization; the
-    others are in `normalized` or `domain_scorers`. normalized_by_bookings: for each of `normalized`, whether a booking
-    can alter it. of_cluster: node scorers that have a `cluster_input`.
+    without the node's fields. domain_…: depend on other rows. node_scorers, booking_scorers: those without
+    normalization. normalized: scorers with normalization, except domain scorers. normalized_by_bookings: for each of
+    `normalized`, whether a booking can alter it. of_cluster: node scorers that have a `cluster_input`.
     """
 
     filters: tuple[FilterPlugin, ...] = ()
@@ -109,7 +109,7 @@ class EvaluationCache:
         return kept[0]
 
     def keep(self, signature: Hashable, evaluation: Evaluation, oldest: int) -> None:
-        """Keep or replace the evaluation of a class, and update its size. oldest: the first useful version."""
+        """Keep or replace the evaluation of a class, and update its size. oldest: the oldest useful version."""
         size = evaluation.size_bytes
         self.size_bytes -= self._kept.pop(signature, (evaluation, 0))[1]
         if size <= self._budget_bytes:

@@ -57,7 +57,7 @@ class Detail(ABC):
 class Numbers(Detail):
     """Best numbers over the nodes with one reason: `wants 12, most free 8 (of 16)`.
 
-    of: None if a total has no meaning. note: memory that is not free, such as `16 held by 1 terminating pod`.
+    of: the total, None if it has no meaning. note: memory that is not free, such as `16 held by 1 terminating pod`.
     """
 
     wants: int
@@ -160,8 +160,8 @@ class Normalization(Enum):
 class Reservation(msgspec.Struct, frozen=True):
     """Cards, annotations and volumes that a Reserve plugin assigns to a pod on a node.
 
-    cards: whole-pod units per card. annotations: added to the Binding. volumes: for the pod's claims; requested from
-    the API server before the Binding.
+    cards: units of the whole pod on each card. annotations: added to the Binding. volumes: for the pod's claims;
+    requested from the API server before the Binding.
     """
 
     cards: tuple[CardShare, ...] = ()
@@ -262,9 +262,9 @@ class FilterPlugin(Plugin):
         """
 
     def diagnose(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[Rejection]:
-        """Return the reasons for the message of an unschedulable pod: rows as in `filter`, with more reasons if useful.
+        """Return rejections for the message of an unschedulable pod: those of `filter`, with more reasons if useful.
 
-        Override this only if the reasons cost more than the answer; it is rarely called.
+        Override this only if the reasons cost more than the answer of `filter`, which is called far more often.
         """
         return self.filter(pod, tables, state, rows)
 
@@ -283,7 +283,7 @@ class FilterPlugin(Plugin):
     def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:  # noqa: ARG002 - most rules have no such amount
         """Return the available amounts below which `filter` always rejects a node; amounts left out have no minimum.
 
-        Makes many waiting pods cheaper, because nodes below the minimum are skipped.
+        Makes many waiting pods cheaper to evaluate, because nodes below the minimum are skipped.
         """
         return {}
 
@@ -335,7 +335,7 @@ class CardFilterPlugin(Plugin):
 
     @abstractmethod
     def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:
-        """Return the rejections of some cards of `rows`. Any value for slots without a card or without the memory."""
+        """Return the rejections of some cards of `rows`. Slots without a card, or with too little memory: any value."""
 
 
 class CardScorePlugin(Plugin):
@@ -382,4 +382,4 @@ class PreBindPlugin(Plugin):
 
     @abstractmethod
     async def pre_bind(self, pod: Pod, node: str) -> None:
-        """Wait until the Binding may be sent. Raises a port's ApiError to undo the placement."""
+        """Prepare the Binding; return when it may be sent. To undo the placement, raise an ApiError of a port."""

@@ -22,5 +22,5 @@ class PostFilterPlugin(Plugin):
 
 
 def post_filters(profile: Profile) -> tuple[PostFilterPlugin, ...]:
-    """The profile's PostFilter plugins, in the configured order."""
+    """Return the profile's PostFilter plugins, in the configured order."""
     return tuple(plugin for plugin in profile.post_filter if isinstance(plugin, PostFilterPlugin))

@@ -28,7 +28,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption:
-    """Preemption does not help the pod. message: for its user; reasons: the part by which two messages are compared.
+    """Preemption does not help the pod. message: text for its user. reasons: the part that tells two messages apart.
 
     retry: try later even if nothing changes. keep_nomination: the nomination stays.
     """

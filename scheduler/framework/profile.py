@@ -38,8 +38,8 @@ class Profile:
     """Plugins for each extension point, in order. score: (plugin, weight).
 
     signature_plugins, volatile_plugins: rules that define `signature` or `cache_key`. facts: facts that the rules read,
-    each once. over_domains: rules that read other rows. wakes_on: bits of Change that can alter the rejections of each
-    filter, except DOMAINS.
+    no duplicates. over_domains: rules that read other rows. wakes_on: for each filter, the bits of Change that can
+    alter its rejections, without DOMAINS.
     """
 
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
@@ -90,7 +90,7 @@ class Profile:
 
     @property
     def has_rules_of_others(self) -> bool:
-        """True if a rule comes from another package: such a rule may read anything."""
+        """True if a rule comes from another package, because such a rule may read anything."""
         return any(not type(plugin).__module__.startswith(_OURS) for plugin in self.judging())
 
     def judging(self) -> Iterator[Plugin]:

@@ -135,12 +135,12 @@ class Runtime:
         return self.left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible)
 
     def rejections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Rejection]]:
-        """Yield the rejections of all rows, for each rule in order."""
+        """Yield, for each rule in order, its rejections of all rows."""
         for _, rejections in self.rejections_by_rule(pod, evaluation):
             yield rejections
 
     def rejections_by_rule(self, pod: Pod, evaluation: Evaluation) -> Iterator[tuple[str, list[Rejection]]]:
-        """Yield the name of each rule with its rejections of all rows, in order."""
+        """Yield, for each rule in order, its name and its rejections of all rows."""
         for plugin in evaluation.rules.filters:
             yield plugin.name, list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
         evaluation.state.drop_row_cache()
@@ -151,7 +151,7 @@ class Runtime:
         return [verdict for plugin in rules for verdict in plugin.verdicts(pod, self.tables, evaluation.state, row)]
 
     def resolvable(self, evaluation: Evaluation, rejections: Sequence[Sequence[Rejection]]) -> Resolvable:
-        """Return the rows where evictions may make room, over all rows. rejections: from `rejections`."""
+        """Return all rows of the tables where evictions may make room. rejections: from `rejections`."""
         rules, of_node = evaluation.rules.filters, set(evaluation.rules.node_filters)
         groups = zip((rule not in of_node for rule in rules), rejections, strict=True)
         (rows,) = resolvable(self.tables.valid, groups).nonzero()
@@ -288,7 +288,7 @@ class Runtime:
     ) -> BoolArray:
         """Return bool[rows]: `left` (itself or a copy) without the rows that the filters reject.
 
-        Notes the changes that can help on those rows.
+        Adds to `evaluation` the changes that can help on the rejected rows.
         """
         for plugin in filters:
             for rejection in plugin.filter(pod, self.tables, evaluation.state, rows):

@@ -1,7 +1,7 @@
 """The rules' answers for one node without some of its pods, for PostFilter.
 
 The pods are lifted from the tables themselves, the rules run on that row, and the pods are put back before anything
-else reads the tables. So the same code counts, and no node is ever copied.
+else reads the tables. So the rules need no second code path for such queries, and no node is ever copied.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
@@ -87,7 +87,7 @@ class Trial:
             self.put_back(record)
 
     def fits(self) -> bool:
-        """Return whether the node takes the pod in its current state. Its node filters are known to pass."""
+        """Return whether the node takes the pod now. Runs no node filters, because they accept the node."""
         self.state.drop_row_cache()
         judged, rows = Evaluation(state=self.state, rules=self.rules), slice(self.row, self.row + 1)
         left = self.runtime.tables.valid[rows]
@@ -99,7 +99,7 @@ class Trial:
         return True
 
     def reasons(self) -> tuple[str, ...]:
-        """Return why the node does not take the pod: the reasons of the first rule that rejects it, each once."""
+        """Return why the node does not take the pod: the reasons of the first rule that rejects it, no duplicates."""
         self.state.drop_row_cache()
         rows = slice(self.row, self.row + 1)
         for plugin in self.rules.filters:
@@ -118,7 +118,7 @@ class RowMemo:
         self._kept: LRUCache[Hashable, tuple[int, dict[int, Any]]] = LRUCache(maxsize=_MOST_TEMPLATES)
 
     def of(self, key: Hashable) -> dict[int, Any]:
-        """Return the results by row; the caller adds to them."""
+        """Return the results for a key, by row; the caller adds to them."""
         while sum(len(rows) for _, rows in self._kept.values()) > _MOST_ROWS_KEPT:
             self._kept.popitem()
         version = self._tables.changes.version
@@ -175,7 +175,7 @@ class WhatIf:
         return self.tables.row_of.get(self._names[row]) == row
 
     def count(self, most_pods: int) -> bool:
-        """Count the amounts available on `rows`, for up to about `most_pods` pods.
+        """Count the amounts available on `rows`, reading at most about `most_pods` pods.
 
         Returns whether the count is complete.
         """
@@ -185,7 +185,7 @@ class WhatIf:
         return True
 
     def in_order(self, rows: RowArray) -> list[int]:
-        """Sort rows by the number of nominations of other pods, fewest first, then by node name.
+        """Return the rows sorted by the number of nominations of other pods, fewest first, then by node name.
 
         While another pod's victims terminate on a row, both they and the nominated pods count there.
         """
@@ -209,7 +209,7 @@ class WhatIf:
         return changed is not None and row not in changed.rows
 
     def may_help_on(self, node: str) -> bool:
-        """Return whether the departure of pods from the node may make room there, or the pod fits there as it is."""
+        """Return whether pods that leave the node may make room there, or the pod already fits there."""
         row = self.tables.row_of.get(node)
         return row is not None and bool((self._found.rows == row).any())
 
@@ -231,7 +231,7 @@ class WhatIf:
 
     @contextmanager
     def trial(self, row: int, only: Collection[int] | None = None) -> Iterator[Trial]:
-        """Start a trial on one node. only: slots of its cards, if no other card will do."""
+        """Start a trial on one node. only: the only card slots that the pod may use; None for all cards."""
         state, runtime = CycleState(), self._runtime
         skipped, _ = runtime.pre_filter(self.pod, state)
         rules = runtime.profile.card_rules(skipped)

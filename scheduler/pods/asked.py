@@ -1,7 +1,7 @@
 """All fields of a pod's object that scheduling reads, apart from its identity. Pure.
 
 The values of a template are computed only from these fields, so they cannot depend on a field that is missing from the
-fingerprint. Code that needs another label, annotation or field finds it empty until that is declared.
+fingerprint. Code that needs another label, annotation or field finds it empty until it is added here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _IMAGE: Final = "image"
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
-    """Requests of a pod: equal for pods that request the same. Leaves out names, names of volumes and unread labels.
+    """Requests of a pod, equal for pods that request the same: no names, no names of volumes, no unread labels.
 
     volume_kinds: one for each volume. over_limit: labels, annotations or gates over a size limit, as text for users.
     """

@@ -43,8 +43,8 @@ _NOTHING: Final[Quantities] = {}
 class Resized(NamedTuple):
     """Sizes in a pod's status that differ from its spec.
 
-    containers, init_containers: the containers whose size differs from their request. resources, allocated: for the pod
-    as a whole. infeasible: the kubelet has reported that it can never allocate the new size.
+    containers, init_containers: the containers whose size differs from their request. resources, allocated: sizes of
+    the pod as a whole. infeasible: the kubelet has reported that it can never allocate the new size.
     """
 
     containers: tuple[ContainerStatus, ...]
@@ -112,7 +112,8 @@ class Requests(NamedTuple):
     """Total request of a pod.
 
     amounts: every resource that the pod occupies on its node, each capped at MOST; zero amounts are left out.
-    scoring_cpu_millis, scoring_memory_bytes: for scoring; a container without a request counts as a small default.
+    scoring_cpu_millis, scoring_memory_bytes: amounts that scoring uses; there, a container without a request counts as
+    a small default.
     """
 
     amounts: Amounts

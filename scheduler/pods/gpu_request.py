@@ -40,7 +40,7 @@ class PlacementPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Comma-separated list of names: `wanted` (any of them; empty: all) minus `excluded` (with a leading `!`)."""
+    """Names that a comma-separated list allows. wanted: any of these; all if empty. excluded: those with a `!`."""
 
     wanted: frozenset[str] = frozenset()
     excluded: frozenset[str] = frozenset()
@@ -62,7 +62,8 @@ _ALL: Final = Selection()
 class GpuRequest:
     """GPU memory of one pod, in units.
 
-    cards: different cards of one node, >= 1. units_per_card: on each of them, by the container formula, >= 1.
+    cards: number of different cards, all on one node, >= 1.
+    units_per_card: units on each card by the container formula, >= 1.
     containers, init_containers: units of each container on **one** card; 0 if it requests none.
     card_policy, node_policy: None for the policy of the profile.
     """
@@ -163,8 +164,7 @@ def _written(container: Container, resource: str) -> str:
 def _refuse_bytes_and_fractions(container: Container, resource: str, unit_mib: int) -> None:
     """Raise GpuRequestError for a number of bytes instead of units, or a fraction of a unit.
 
-    Quantities with a binary suffix keep it on their way here, and `16000` becomes `16k`, so a suffix alone is not a
-    mistake.
+    The API server keeps binary suffixes but turns `16000` into `16k`, so a decimal suffix alone is not a mistake.
     """
     text = _written(container, resource)
     if len(text) <= _DIGITS_OF_UNITS and text.isascii() and text.isdigit():

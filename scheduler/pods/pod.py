@@ -188,7 +188,7 @@ class PodReader:
         return self._read(wire, kept, over_limit)
 
     def _read(self, wire: objects.PodObject, annotations: Mapping[str, str] | None, over_limit: tuple[str, ...]) -> Pod:
-        """Read a pod. annotations: those to keep. over_limit: as in Asked."""
+        """Read a pod. annotations: the ones to keep. over_limit: as in Asked."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         return Pod(
             key=PodKey(meta.namespace, meta.name, meta.uid),

@@ -54,7 +54,7 @@ class DiskUse(NamedTuple):
 class PodVolumes(msgspec.Struct, frozen=True):
     """Volumes of a pod. claims: in the order of the volumes.
 
-    attached: disks that the pod names itself, and that are attached to its node.
+    attached: disks that the pod names itself, without a claim, and that its node has to attach.
     """
 
     claims: tuple[PodClaim, ...] = ()

@@ -4,7 +4,7 @@
         |                   |                      |                    |
         +------------ deadline, or to make room when the server is full (places.py) -------------> cut off
 
-A kubelet's probe is always accepted and keeps its connection, because other clients have more connections.
+A kubelet's probe always gets a connection and keeps it: a full server closes one of the client that has the most.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ Answer: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class Limits:
     """Limits of the server, in seconds unless noted.
 
-    connections: maximum number at one time, including those in their TLS handshake. handshake_s: for the handshake.
-    request_s: for the first request; Prometheus and the kubelet send theirs at once. answer_s: for producing the answer
-    and for the client to read it; longer than Prometheus waits by default (scrape_timeout: 10 s). idle_s: until the
-    next request; Prometheus reuses one connection for all its scrapes, every minute by default.
+    connections: maximum number at one time, including those in their TLS handshake. handshake_s: time for the
+    handshake. request_s: time until the first request; Prometheus and the kubelet send theirs at once. answer_s: time
+    to produce the answer and for the client to read it; longer than Prometheus waits by default (scrape_timeout: 10 s).
+    idle_s: time until the next request; Prometheus reuses one connection for all its scrapes, every minute by default.
     """
 
     connections: int = 64
@@ -56,7 +56,7 @@ _log.addFilter(_is_ours)
 
 
 class BoundedServer(web.Server):
-    """Server that answers with `answer`, which is cancelled when the client leaves or its time is over."""
+    """Server that answers requests with `answer`, and cancels it if the client leaves or the time is over."""
 
     def __init__(self, answer: Answer, limits: Limits = DEFAULT_LIMITS, tls: ssl.SSLContext | None = None) -> None:
         """tls: None for HTTP. The listening socket must be plain: the handshake happens here."""
@@ -133,7 +133,7 @@ class BoundedServer(web.Server):
     def _moves(
         self, connection: Hashable, state: ConnectionState, seconds: float, answers: web.BaseRequest | None = None
     ) -> None:
-        """Put the connection into a state for at most `seconds`; no effect if it has been cut off."""
+        """Set the connection's state, for at most `seconds`; no effect if the connection has been cut off."""
         place = self._places.get(connection)
         if place is None:
             return

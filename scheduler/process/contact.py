@@ -36,7 +36,7 @@ class _State:
 
 
 class Contact:
-    """API connectivity by kind of request: watches, by the name of their kind, and other requests that may fail."""
+    """API connectivity by kind of request: each watch, under the name of its kind, and other requests that may fail."""
 
     def __init__(self, watches: Iterable[str], now_s: Callable[[], float]) -> None:
         """now_s: monotonic seconds."""
@@ -69,7 +69,7 @@ class Contact:
         return is_new
 
     def problem(self, longer_than_s: float) -> str:
-        """Return the request that has failed for longer than this, for how long, and why; "" if there is none."""
+        """Return which request has failed for longer than this, for how long, and why; "" if none has."""
         now_s = self._now_s()
         late = {r: state for r, state in self._states.items() if state.failing_s(now_s) > longer_than_s}
         if not late:
@@ -88,7 +88,7 @@ class Contact:
 
 
 def contact_series(prefix: str) -> tuple[Series, Series]:
-    """Age of the last answer, and for how long requests fail. prefix: prefix of the program's metric names."""
+    """Return two metrics: age of the last answer, and how long requests have failed. prefix: of their names."""
     labels = (Label("request", "watches, and failing requests"),)
     return (
         Series(

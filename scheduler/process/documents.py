@@ -79,7 +79,7 @@ class SharedAnswer(Generic[R]):
         self._making: asyncio.Task[R] | None = None
 
     async def get(self) -> R:
-        """Return an answer that is at most `kept_s` old, plus the time it takes to make one."""
+        """Return an answer. Its age is at most `kept_s` plus the time that it takes to make one."""
         if self._kept is not None and asyncio.get_running_loop().time() < self._kept[1]:
             return self._kept[0]
         if self._making is None:

@@ -51,7 +51,7 @@ def wrote(request: web.BaseRequest, now_s: float) -> None:
 
 
 def to_cut_off(places: dict[Hashable, OpenConnection]) -> Hashable:
-    """Return the connection to close, see the module. places: at least one."""
+    """Return the connection to close, in the order that the module describes. places: not empty."""
     of = Counter(place.peer for place in places.values())
     most = max(of.values())
     candidates = [key for key, place in places.items() if of[place.peer] == most]

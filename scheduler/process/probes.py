@@ -1,4 +1,4 @@
-"""HTTP server of probes and metrics, and of the pages that a program adds."""
+"""HTTP server for probes, metrics, and the pages that a program adds."""
 
 import asyncio
 import errno
@@ -40,7 +40,7 @@ async def serve(
     """Serve `/healthz`, `/readyz`, `/metrics` and `pages` until the runner is cleaned up.
 
     address: host ("" for all addresses) and port. scrape: returns the text of the metrics; called on the event loop at
-    most once a second, and read in another thread. ready, alive: "" or the problem, with which the probe answers 503.
+    most once a second, and read in another thread. ready, alive: return "", or the problem for a 503 answer.
     pages: handlers by path; a path that ends in a slash also serves every path one level below it. limits: limits for
     clients. Raises OSError if the address cannot be listened on, and leaves nothing behind.
     """
@@ -69,7 +69,7 @@ async def serve(
 
 
 class Turns:
-    """Queue for answers of one kind: one at a time, in the order of the requests."""
+    """Queue for answers of one kind: one answer at a time, in the order of the requests."""
 
     def __init__(self, every_s: float) -> None:
         """every_s: minimum time from one answer to the next."""

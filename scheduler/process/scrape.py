@@ -45,7 +45,7 @@ class Scrapes:
         self._rendered = SharedAnswer(self._render, kept_s)
 
     async def pieces(self) -> Sequence[bytes]:
-        """Return the text, at most a second old, plus the time it takes to render."""
+        """Return the text. Its age is at most a second plus the time that it takes to render."""
         return await self._rendered.get()
 
     async def _render(self) -> Sequence[bytes]:

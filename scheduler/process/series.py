@@ -23,8 +23,9 @@ class Label:
 class Series:
     """One metric. name: as scraped. says: the help text, one or two sentences.
 
-    of_leader: only the active replica reports it, because it describes the cluster. alike: whether kube-scheduler's
-    metric of the same name means the same; "" if there is none. in_unit: the unit if the name does not end in it.
+    of_leader: only the active replica reports it, because it describes the cluster. alike: "the same" if
+    kube-scheduler's metric of the same name means the same, otherwise the difference; "" if it has none. in_unit: the
+    unit if the name does not end in it.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Series:
         return CounterMetricFamily(self.name, self.says, labels=self.label_names)
 
     def head(self) -> bytes:
-        """Return the lines above its values in the text of a scrape."""
+        """Return its `# HELP` and `# TYPE` lines in the text of a scrape."""
         return f"# HELP {self.name} {self.says}\n# TYPE {self.name} {self.kind}\n".encode()
 
 

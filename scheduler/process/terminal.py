@@ -27,7 +27,7 @@ def printable(lines: Iterable[str]) -> str:
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
-    """Align cells in columns, with `head` as the first line and no trailing blanks. right: columns to align right."""
+    """Align cells in columns, with `head` as the first line. right: columns to align right. No trailing blanks."""
     lines = [tuple(head), *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:

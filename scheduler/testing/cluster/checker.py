@@ -1,4 +1,4 @@
-"""Checks a simulated cluster after every write, in the API server's state, not the scheduler's.
+"""Checks a simulated cluster after every write, by the API server's state, not by the scheduler's.
 
 Never reads the scheduler's tables: cards are counted from the annotations of the pods, from scratch each time.
 """
@@ -21,7 +21,7 @@ from scheduler.testing.cluster.world import World
 
 @dataclass(frozen=True, slots=True)
 class ObservedBinding:
-    """A pod was bound to a node. pod: its name; shares: its cards. at_s: by the checker's clock."""
+    """A pod was bound to a node at `at_s`, by the checker's clock. pod: its name. shares: its cards."""
 
     pod: str
     node: str
@@ -83,7 +83,7 @@ class ClusterChecker:
         return [bound for bound in self.bound if bound.pod == pod]
 
     def ledger(self) -> dict[str, NodeLedger]:
-        """Bookings by node, recounted."""
+        """Return the bookings by node, recounted."""
         living = (self._reader.read(pod) for pod in self._world.pods if _occupies(pod))
         pods = ((pod, pod.node_name, None) for pod in living)
         return recompute(self._world.nodes, pods, self._resources, self._unit_mib)

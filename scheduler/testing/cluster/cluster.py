@@ -179,7 +179,7 @@ class MemoryCluster:
 
     @property
     def late_requests(self) -> int:
-        """Number of requests that their client has given up on and that have not been executed yet."""
+        """Number of requests that will still be executed although their client has given up on them."""
         return len(self._late)
 
     def deliver_late(self) -> int:

@@ -43,7 +43,7 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Input of a predicate. about: the kind's name for a watch, "namespace/name" of the object otherwise."""
+    """A request, as the predicate of a rule sees it. about: a watch's kind, otherwise the object's "namespace/name"."""
 
     verb: Verb
     about: str
@@ -51,7 +51,7 @@ class Request:
 
 
 class Effect(Enum):
-    """Hidden effect of a request that its answer does not show."""
+    """Effect that a request has although its answer does not show it."""
 
     NONE = "never executed"
     AT_ONCE = "executed before the client gets the answer"
@@ -84,7 +84,10 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """5xx. late_s: with Effect.LATER, seconds until it takes effect; None means at `MemoryCluster.deliver_late()`."""
+    """A 5xx answer.
+
+    late_s: with Effect.LATER, seconds until the request takes effect; None means at `MemoryCluster.deliver_late()`.
+    """
 
     status: int = 500
     effect: Effect = Effect.NONE
@@ -126,7 +129,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """Another scheduler binds the same pod just before. node: None for the node that we chose."""
+    """Another scheduler binds the pod just before our request. node: None for the node that we chose."""
 
     node: str | None = None
     annotations: dict[str, str] = field(default_factory=dict)

@@ -27,7 +27,7 @@ _DEFAULT: Final = "default"
 
 
 class Verbs(Generic[T]):
-    """Verbs on one collection; each is one write, unless it changes nothing."""
+    """Verbs on one collection. Each verb is one write, unless it changes nothing."""
 
     def __init__(self, collection: Collection[T], identity: Identity) -> None:
         self.collection = collection
@@ -37,7 +37,7 @@ class Verbs(Generic[T]):
         return len(self.collection)
 
     def __iter__(self) -> Iterator[T]:
-        """Objects in order of creation."""
+        """Yield the objects in order of creation."""
         return iter(self.collection)
 
 
@@ -117,7 +117,7 @@ class VerbsOfKinds:
         self._cluster_scoped = cluster_scoped
 
     def of(self, kind: Kind[T]) -> Collection[T]:
-        """The objects of a kind."""
+        """Return the objects of a kind."""
         found: Collection[T] = self.collections[kind.name]
         return found
 
@@ -141,7 +141,7 @@ class VerbsOfKinds:
 
 
 class PodDisruptionBudgets(NamespacedVerbs[PodDisruptionBudget]):
-    """Operations on one collection of budgets. No controller does the counting: `allow` sets the result."""
+    """Verbs on one collection of budgets. No controller counts the pods: `allow` sets the allowed disruptions."""
 
     def create(self, namespace: str, name: str, labels: Mapping[str, str], allowed: int) -> PodDisruptionBudget:
         """Create a budget for the pods with these labels, and its namespace if missing. Raises ApiConflict."""
@@ -150,13 +150,13 @@ class PodDisruptionBudgets(NamespacedVerbs[PodDisruptionBudget]):
         return self.add(PodDisruptionBudget(metadata, spec, DisruptionBudgetStatus(allowed)))
 
     def allow(self, namespace: str, name: str, disruptions: int) -> PodDisruptionBudget:
-        """Allow this many more disruptions. Raises ApiNotFound."""
+        """Set the number of further disruptions that are allowed. Raises ApiNotFound."""
         old = self.collection.existing(namespace, name)
         return self.collection.replace(replace(old, status=replace(old.status, disruptions_allowed=disruptions)))
 
 
 class PriorityClasses(Verbs[PriorityClass]):
-    """Operations on one collection. Pods get no priority from it: their manifests carry the priority."""
+    """Verbs on one collection of PriorityClasses. They set no pod's priority: manifests of pods carry it."""
 
     def create(
         self, name: str, value: int, *, global_default: bool = False, preemption_policy: str = ""

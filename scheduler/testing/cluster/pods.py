@@ -30,9 +30,9 @@ _COPIED_FROM_NODE: Final[tuple[str, ...]] = ("topology.kubernetes.io/zone", "top
 
 
 def assigned(pod: PodObject, binding: Binding, node: Node | None) -> PodObject:
-    """Return the pod on its node, annotations merged by key. Raises ApiConflict, in the server's order of checks.
+    """Return the pod as bound to its node, with annotations merged by key. Raises ApiConflict.
 
-    node: None if it does not exist, which the server accepts.
+    Checks in the same order as the server. node: None if it does not exist, which the server accepts.
     """
     if not binding.node:
         raise ApiFailed("target.name: Required value", 500)

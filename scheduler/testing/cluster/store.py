@@ -62,7 +62,7 @@ class Collection(Generic[T]):
         return len(self._objects)
 
     def __iter__(self) -> Iterator[T]:
-        """Objects in order of creation."""
+        """Yield the objects in order of creation."""
         return iter(self._objects.values())
 
     @property
@@ -105,7 +105,7 @@ class Collection(Generic[T]):
 
     @property
     def end(self) -> int:
-        """Position behind the last change."""
+        """Position after the last change."""
         return self._dropped + len(self._log)
 
     def position_after(self, version: int) -> int:
@@ -120,7 +120,7 @@ class Collection(Generic[T]):
         return self._log[start : start + at_most] if start >= 0 else None
 
     def compact(self) -> None:
-        """Expire every version before the current one; a reader with a position continues."""
+        """Expire every version before the current one; readers that already have a position continue."""
         self._horizon = self.version
 
     def _write(self, before: T | None, wanted: T) -> T:

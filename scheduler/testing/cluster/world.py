@@ -1,4 +1,4 @@
-"""A cluster from its operator's view: everything except our scheduler, synchronous.
+"""A cluster as its operator sees it: everything except our scheduler. All methods are synchronous.
 
 Also holds the Events that clients have written, in order, under the server's rules. A note that is too long is cut, as
 a client does before sending; other invalid Events are rejected. Source of the rules: pkg/apis/core/validation/events.go
@@ -53,11 +53,11 @@ class EventLog:
         return len(self._events)
 
     def __iter__(self) -> Iterator[StoredEvent]:
-        """Events in order of creation."""
+        """Yield the Events in order of creation."""
         return iter(self._events.values())
 
     def about(self, namespace: str, name: str) -> list[StoredEvent]:
-        """Events about one object, in order of creation; reads every event."""
+        """Return the Events about one object, in order of creation; reads every Event."""
         return [e for e in self if (e.record.namespace, e.record.object_name) == (namespace, name)]
 
     def create(self, record: EventRecord) -> None:

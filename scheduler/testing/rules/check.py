@@ -38,7 +38,7 @@ class Seen:
     fields: set[str] = field(default_factory=set)
 
     def less(self, other: "Seen", known: Named) -> Named:
-        """Return the keys without the known ones, as named keys with the generic values."""
+        """Return the keys that `other` lacks, with the generic values, and the known keys with their own values."""
 
         def named(mine: set[str], theirs: set[str], given: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
             return dict.fromkeys(sorted(mine - theirs), GENERIC) | dict(given)

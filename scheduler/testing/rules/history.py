@@ -22,9 +22,9 @@ from scheduler.testing.rules.world import Restless, TrialWorld
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleResult:
-    """Outcome for a pod. feasible: names of nodes. scores: by node, the sum, then each raw score.
+    """Scheduling result for a pod. feasible: names of nodes. scores: by node, the sum, then each raw score.
 
-    node: the choice, or "".
+    node: the chosen node, or "".
     """
 
     feasible: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class ScheduleResult:
     message: str = ""
 
     def __str__(self) -> str:
-        """Text for users."""
+        """Return text for users."""
         if not self.node:
             return self.message or "fits nowhere"
         cards = f", cards {','.join(str(share.index) for share in self.cards)}" if self.cards else ""
@@ -88,7 +88,7 @@ _PROBE_UID = "uid-probe"
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A history. steps: in order. probes: settings of pods that are evaluated after every step, never placed."""
+    """A sequence of steps to run. probes: settings of pods that are evaluated after every step, but never placed."""
 
     steps: tuple[Step, ...]
     probes: tuple[tuple[Setting, ...], ...] = ()
@@ -124,7 +124,7 @@ def _without_one(history: History) -> Iterator[History]:
 
 
 class FailureKind(Enum):
-    """Kinds of failures."""
+    """Ways in which a rule fails."""
 
     ANSWER = auto()  # the rules' answers differ from those of a fresh evaluation
     WAITING = auto()  # a pod waits although a node is feasible

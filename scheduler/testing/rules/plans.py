@@ -78,7 +78,7 @@ class NodePlan:
     like: objects.Node | None = None
 
     def wire(self, name: str) -> objects.Node:
-        """The Node object."""
+        """Return the Node object."""
         of = self.like or objects.Node(objects.ObjectMeta(name))
         cards = tuple(self._card(name, index, units) for index, units in enumerate(self.cards))
         announced = tuple(card for card in cards if card.index not in self.lost)
@@ -113,7 +113,7 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPlan:
-    """A pod. gpu_mem: units in total. cpu: requested, "" for none. selects, keeps_away: a zone; a topology key, or "".
+    """A pod. gpu_mem: units in total. cpu: requested amount, or "". selects, keeps_away: a zone; a topology key, or "".
 
     like: the user's own manifest, overridden by the other fields.
     """

@@ -38,7 +38,7 @@ Own: TypeAlias = Mapping[tuple[str, str], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """One of the two values that a history has for each of its own keys. With only two, settings often coincide."""
+    """One of the two values that a history uses for each of its keys. With only two, settings often coincide."""
 
     number: int
 
@@ -78,7 +78,7 @@ def _steps(choices: Choices) -> st.SearchStrategy[Step]:
 
 
 def _opening(choices: Choices) -> st.SearchStrategy[tuple[Step, ...]]:
-    """Draw an opening in which the only node changes, a pod arrives, and the node changes again; rare by chance."""
+    """Draw a first part that is rare by chance: the only node changes, a pod arrives, and the node changes again."""
     of_node = _of_nodes(choices)
     if choices.own_of_nodes:
         of_node = st.one_of(_settings(choices.own_of_nodes, (), least=1), of_node)
@@ -130,7 +130,7 @@ _REDUCING_S: Final = 5.0
 
 
 class _TimeIsOver(BaseException):
-    """The time is over. hypothesis passes a BaseException through, and so stops shrinking."""
+    """The time for shrinking is over. A BaseException, because hypothesis lets it pass and so stops shrinking."""
 
 
 @dataclass(slots=True)

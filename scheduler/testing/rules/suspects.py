@@ -1,4 +1,4 @@
-"""Finds a rule's wrong declaration: the history runs again with each declaration corrected."""
+"""Finds a rule's wrong declaration: runs the history again with one declaration corrected at a time."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
@@ -199,7 +199,7 @@ def _of_the_past(failure: Failure) -> str:
 
 
 def _wrong_fact(failure: Failure) -> type[Fact[Any]] | None:
-    """Return the kind of fact that gives the right answer once rebuilt. The world is unusable afterwards."""
+    """Return the kind of fact that gives the right answer after it is rebuilt. Do not use the world afterwards."""
     if failure.pod is None:
         return None
     tables = failure.world.tables

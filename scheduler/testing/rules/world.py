@@ -40,7 +40,7 @@ class LivePod:
 
 
 class TrialWorld:
-    """Every object by name. happened: the engine's actions since the last step, as text for users."""
+    """A live cluster, with every object by name. happened: the engine's actions since the last step, as text."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
@@ -83,7 +83,7 @@ class TrialWorld:
         self._show(live)
 
     def bind(self, name: str, node: str, written: Texts) -> None:
-        """Bind the pod by another scheduler."""
+        """Bind the pod as another scheduler does."""
         live = self.pods[name]
         live.node, live.written = node, written
         self._show(live)
@@ -111,7 +111,7 @@ class TrialWorld:
         raise Restless(f"the engine has not settled after {_MOST_ATTEMPTS} attempts")
 
     def pass_time(self, *, always: bool = False) -> None:
-        """End back-offs after rejected binds. always: let time pass even without any."""
+        """End back-offs after rejected binds. always: let time pass even if there are none."""
         if self.refused or always:
             self.refused.clear()
             self.now_s += 2 * _BACKOFF_S
