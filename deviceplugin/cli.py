@@ -169,7 +169,9 @@ def release(
 @cli.command()
 def fault(
     *,
-    card: Annotated[str | None, typer.Option(help="Index or UUID of a card (default: the whole driver).")] = None,
+    card: Annotated[
+        str | None, typer.Option(help="Index or UUID of the card; without it, the fault affects the whole driver.")
+    ] = None,
     xid: Annotated[int | None, typer.Option(help="Report this XID for the card.")] = None,
     lost: Annotated[bool, typer.Option("--lost", help="Make the card disappear.")] = False,
     back: Annotated[bool, typer.Option("--back", help="Make the card answer again.")] = False,

@@ -187,7 +187,7 @@ class _Settings:
 
 
 def _walk(model: type[BaseModel], segments: list[str]) -> tuple[Location, list[object]]:
-    """Return (location that a variable's segments name, in the model's spelling; its possible types, or none)."""
+    """Return (location named by a variable's segments, in the model's spelling; its possible types, or [])."""
     location: list[str | int] = []
     types: list[object] = [model]
     for segment in segments:

@@ -150,7 +150,7 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 class NodeApi:
-    """Writes of one node's plugin; create it inside the event loop that uses it."""
+    """Client with which one node's plugin writes to the API server. Create it inside the event loop that uses it."""
 
     def __init__(self, connection: Connection, node: str) -> None:
         """node: our own; the API server permits no other."""

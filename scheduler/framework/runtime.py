@@ -47,7 +47,7 @@ _OF_NODE: Final = int(Change.NODE | Change.VOLUMES | Change.REJECTIONS)
 
 @dataclass(slots=True)
 class Runtime:
-    """One profile on one set of tables."""
+    """Runs the plugins of one profile against one set of tables."""
 
     profile: Profile
     tables: Tables
@@ -57,7 +57,7 @@ class Runtime:
     _row_cache: CycleState | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        """Start counting the facts that the plugins read."""
+        """Make the tables maintain the facts that the plugins read."""
         for fact in self.profile.facts:
             self.tables.fact(fact)
 

@@ -1,1 +1,1 @@
-"""Turns watch events of the API server into calls of the core."""
+"""Turns watch events from the API server into calls to the core."""

@@ -137,7 +137,7 @@ WatchEvent: TypeAlias = ListBegins | ListEnds | Changed[T] | Deleted[T] | Bookma
 
 
 class PodKey(msgspec.Struct, frozen=True):
-    """Identity of one pod: another pod of the same name has another UID."""
+    """Identity of one pod. A different pod with the same name has a different UID."""
 
     namespace: str
     name: str

@@ -1,4 +1,4 @@
-"""A pod's requests, read once from its object: resources, GPU memory, unsupported rules. Pure.
+"""Reads a pod's requests once from its object: resources, GPU memory and unsupported rules. Pure.
 
 Independent of nodes and of the state of the cluster.
 """

@@ -174,4 +174,6 @@ async def _ask(transport: Transport, right: Right, timeout_s: float) -> _AccessS
     try:
         return _ALLOWED.decode(body).status
     except MALFORMED as error:
-        raise port.ApiFailed(f"the server's answer about the right to {right} cannot be decoded: {error}") from error
+        raise port.ApiFailed(
+            f"cannot decode the API server's response to the access review for {right}: {error}"
+        ) from error

@@ -34,9 +34,9 @@ _POINTS: Final = MAX_SCORE // POINT
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The pod's own affinity terms, without those that can match no pod.
+    """The pod's own affinity terms, without those that cannot match any pod.
 
-    affinity: a pod counts only if it matches all of these terms. impossible: one of them can match no pod.
+    affinity: a pod counts only if it matches all of these terms. impossible: one of them cannot match any pod.
     anti_affinity: each term counts alone. preferred: with weights, negative for anti-affinity.
     """
 
@@ -59,7 +59,7 @@ class InterPodAffinityArgs(PluginArgs):
         1,
         ge=0,
         le=100,
-        description="Points that a node gets from each of its pods that requires affinity to the new pod.",
+        description="Points that a node gets for each pod on it whose required affinity matches the new pod.",
     )
     ignore_preferred_terms_of_existing_pods: bool = Field(
         False,  # noqa: FBT003 - a default

@@ -164,7 +164,7 @@ def shares_of(pod: Pod, tables: Tables, chosen: Candidate) -> tuple[CardShare, .
 
 
 def _cannot_come_back(trial: "Trial", records: Iterable[PodRecord]) -> list[PodRecord]:
-    """Return the pods that no longer fit next to the new one, in order."""
+    """Put the pods back one at a time, in order; return those that do not fit alongside the new pod."""
     victims = []
     for record in records:
         trial.put_back(record)

@@ -70,7 +70,7 @@ def measured(tables: MeasuredTables, workload: PodMix, rows: Rows = ALL_ROWS) ->
 
 
 class Copied(NamedTuple):
-    """A copy of the measure's input, unaffected by changes of the tables.
+    """A copy of the measure's input, unaffected by later changes to the tables.
 
     workload: see of_cards. rows: number of rows. chunks: (positions among the rows, their cards); each chunk takes a
     few milliseconds.

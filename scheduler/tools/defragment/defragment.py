@@ -19,9 +19,9 @@ from scheduler.tools.simulate.played import cluster_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefragmentFlags:
-    """Flags of `defragment`. file: the pod's manifest, None for typical pods.
+    """Flags for `defragment`. file: the pod's manifest; None: plan for typical pods.
 
-    cluster: files, () for the kubeconfig's cluster. max_priority: None for the pod's priority, or 0 if there is no pod.
+    cluster: cluster files; (): the kubeconfig's cluster. max_priority: None: the pod's priority, or 0 without a pod.
     evicts: whether to make the moves. timeout_s: for each move.
     """
 

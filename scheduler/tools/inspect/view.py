@@ -120,7 +120,7 @@ def _equal_cards(node: ListedNode, total: int, announced: int) -> EmptyCards:
 
 
 def _cordoned(node: ListedNode) -> frozenset[str]:
-    """Return UUIDs, and indexes as text."""
+    """Return the cordoned cards of the node, each as a UUID or as an index in text form."""
     return frozenset(entry.strip() for entry in annotations_of(node).get(names.CORDON, "").split(","))
 
 

@@ -20,7 +20,9 @@ from scheduler.tools.kubectl.top import PROGRAM, top
 _NODES: Final = [word for word, kind in KINDS.items() if kind == "nodes"]
 _CARDS: Final = [word for word, kind in KINDS.items() if kind == "cards"]
 _PODS: Final = [word for word, kind in KINDS.items() if kind == "pods"]
-_NOT_DRAINED: Final = "cordon keeps new pods off a card; defragment plan shows which pods to move for another one"
+_NOT_DRAINED: Final = (
+    "cordon keeps new pods off a card; defragment plan shows which pods to move to make room for a new one"
+)
 _NOT_CREATED: Final = "kubectl apply -f FILE creates a pod; what-if -f FILE shows whether it would fit"
 
 _Node = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]

@@ -1,12 +1,12 @@
 """Viewers of the page and the namespaces that they may see, decided by the API server and cached for a minute.
 
     token ──digest──▶ known ──▶ Viewer ──sees(namespace)──▶ known ──▶ yes or no
-                        │ no                                  │ no: not yet, and it is requested
+                        │ no                                  │ unknown: no, and a review is requested
                         └─▶ TokenReview, `get` on /gpushare   └─▶ `list pods` there
 
 Requests with the same token share one review. Reviews are limited to a few a second: beyond that an unknown token is
-rejected with a request to retry, and a namespace waits. Known tokens have a separate limit, so that any number of
-unknown ones does not affect them; beyond that limit, the last answer stays valid for another minute. No token is kept,
+rejected with a request to retry, and the review of a namespace waits. Known tokens have a limit of their own, so a
+flood of unknown ones cannot affect them; beyond it, the last answer stays valid for another minute. No token is kept,
 only its digest. Owned by the event loop.
 """
 
