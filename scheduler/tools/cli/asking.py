@@ -297,18 +297,6 @@ async def read_all(cluster: Cluster, kind: Kind[T], handle: Callable[[Sequence[W
                 return
 
 
-async def may_read(cluster: Cluster, kind: Kind[Any]) -> bool:
-    """Return whether the API server starts to list this kind."""
-    batches = cast("AsyncGenerator[list[WatchEvent[Any]], None]", cluster.watch(kind, None))
-    try:
-        async with contextlib.aclosing(batches):
-            async for _ in batches:
-                return True
-    except ApiError:
-        return False
-    return True
-
-
 async def _asked(answer: Any) -> Any:  # noqa: ANN401 - whatever is asked of the cluster
     try:
         return await answer

@@ -5,7 +5,7 @@ The docstring of a command says in one line what it does; its `epilog` has examp
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
@@ -33,15 +33,10 @@ _SIMILAR: Final = 0.7
 _GAP: Final = 2
 
 
-# Other spellings of flags, for a command that has the flag but not the spelling.
-_SPELLINGS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("--gpu", "--gpus", "--cards"), "--card"),
-    **dict.fromkeys(("--dry-run=client", "--dry-run=server"), "--dry-run"),
-    "--copies": "--replicas",
-}
 # Other spellings of values, by flag.
 _VALUES: Final[Mapping[str, Mapping[str, str]]] = {
-    "--sort-by": {"memory": "requested", "mem": "requested", ".metadata.name": "name"}
+    "--sort-by": {"memory": "requested", "mem": "requested", ".metadata.name": "name"},
+    "--dry-run": {"client": "true", "server": "true"},
 }
 # typer's messages, and the same in plain words.
 _PLAINLY: Final = (
@@ -76,6 +71,8 @@ def _in_plain_words(ctx: Any) -> Iterator[None]:  # noqa: ANN401 - as above
             raise
         for pattern, text in _PLAINLY:
             error.message = pattern.sub(text, error.message)
+        if (parameter := getattr(error, "param", None)) is not None and is_flag(parameter) and not error.param_hint:
+            error.param_hint = f"'{flag_of(parameter)}'"
         message = error.format_message()
         if hasattr(error, "possibilities"):
             message = f"no such option {one_line(error.option_name)}{_similar(error.option_name, ctx.command)}"
@@ -84,30 +81,29 @@ def _in_plain_words(ctx: Any) -> Iterator[None]:  # noqa: ANN401 - as above
 
 def _similar(option: str, command: Any) -> str:  # noqa: ANN401 - as above
     """Return text such as `; did you mean --card?`; "" if no option of the command is similar."""
-    names = {name.lstrip("-"): name for one in command.params for name in one.opts if name.startswith("--")}
+    names = {name.lstrip("-"): flag_of(one) for one in command.params for name in one.opts if name.startswith("--")}
     typed = option.lstrip("-")
     begun = [name for name in names if len(typed) >= _SHORTEST_PREFIX and name.startswith(typed)]
     near = begun or difflib.get_close_matches(typed, names, _MOST_NEAR, _SIMILAR)
-    return f"; did you mean {' or '.join(names[name] for name in near[:_MOST_NEAR])}?" if near else ""
+    flags = dict.fromkeys(names[name] for name in near)
+    return f"; did you mean {' or '.join([*flags][:_MOST_NEAR])}?" if near else ""
 
 
 def _spelled(args: Sequence[str], command: Any) -> list[str]:  # noqa: ANN401 - as above
-    """Return the arguments with the command's own spellings of flags and values."""
-    flags = {name: one for one in command.params for name in one.opts if is_flag(one)}
+    """Return the arguments with the command's own spellings of values."""
+    switches = {name for one in command.params if is_flag(one) and one.is_flag for name in one.opts}
     found = list[str]()
     for number, word in enumerate(args):
         if word == "--":
             return [*found, *args[number:]]
-        whole = _SPELLINGS.get(word, word)
-        flag, equals, value = (whole if whole in flags else word).partition("=")
-        flag = flag if flag in flags or _SPELLINGS.get(flag) not in flags else _SPELLINGS[flag]
-        if equals and flag in flags and flags[flag].is_flag and value == "true":
-            equals, value = "", ""
+        flag, equals, value = word.partition("=")
         if equals:
             value = _VALUES.get(flag, {}).get(value, value)
-        elif found:
-            flag = _VALUES.get(found[-1], {}).get(flag, flag)
-        found.append(f"{flag}{equals}{value}")
+            found.append(flag if flag in switches and value == "true" else f"{flag}={value}")
+        elif found and found[-1] not in switches:
+            found.append(_VALUES.get(found[-1], {}).get(word, word))
+        else:
+            found.append(word)
     return found
 
 
@@ -215,15 +211,10 @@ def _dry_run(args: Iterable[str]) -> str:
 
 def _leading(args: Sequence[str], valued: Iterable[str]) -> int:
     """Return the number of leading arguments that are flags or their values."""
-    number, valued = 0, _with_spellings(valued)
+    number, valued = 0, frozenset(valued)
     while number < len(args) and args[number].startswith("-") and args[number] != "--":
         number += 2 if args[number] in valued else 1
     return min(number, len(args))
-
-
-def _with_spellings(flags: Iterable[str]) -> Collection[str]:
-    known = frozenset(flags)
-    return known.union(word for word, flag in _SPELLINGS.items() if flag in known)
 
 
 def _taking_a_value(command: Any) -> Iterator[str]:  # noqa: ANN401 - as above
@@ -237,6 +228,12 @@ def _taking_a_value(command: Any) -> Iterator[str]:  # noqa: ANN401 - as above
 def is_flag(parameter: Any) -> bool:  # noqa: ANN401 - as above
     """Return whether the parameter begins with a dash."""
     return all(one.startswith("-") for one in parameter.opts)
+
+
+def flag_of(parameter: Any) -> str:  # noqa: ANN401 - as above
+    """Return the name of a flag: the first long one; the others are further spellings."""
+    name: str = next(one for one in parameter.opts if one.startswith("--"))
+    return name
 
 
 def value_of(parameter: Any) -> str:  # noqa: ANN401 - as above
@@ -300,8 +297,7 @@ def _panel(parameter: Any) -> str:  # noqa: ANN401 - as above
 
 def _flag(parameter: Any) -> tuple[str, str]:  # noqa: ANN401 - as above
     short = [one for one in parameter.opts if not one.startswith("--")]
-    long = [one for one in parameter.opts if one.startswith("--")]
-    names = ", ".join([*(short or ["  "]), *long]).replace("  , ", "    ")
+    names = ", ".join([*(short or ["  "]), flag_of(parameter)]).replace("  , ", "    ")
     default = parameter.default if isinstance(parameter.default, (int, float, str)) else ""
     told = f" (default: {default})" if default and not isinstance(default, bool) else ""
     needed = " (required)" if parameter.required else ""

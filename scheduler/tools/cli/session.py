@@ -19,7 +19,7 @@ from scheduler.kube.rest.client_config.overrides import NO_OVERRIDES, Overrides
 from scheduler.kube.rest.watching import WatchOptions
 from scheduler.process.output import warn
 from scheduler.tools.cli.answering import configured
-from scheduler.tools.cli.asking import ClusterView, all_of, cluster_view, may_read, tell_unread
+from scheduler.tools.cli.asking import ClusterView, all_of, cluster_view, tell_unread
 from scheduler.tools.cli.cluster_configuration import written
 from scheduler.tools.cli.manifests import Unreadable
 from scheduler.tools.cli.target import Target
@@ -61,8 +61,17 @@ async def session(target: Target, patience: Patience = LISTS) -> AsyncIterator[C
     """Connect to the cluster of the flags. Raises Unreadable; exits if the configuration has mistakes."""
     own = configured(target.program, target.config, target.flags)
     async with _opened(target, own, patience) as cluster:
-        configuration = own if target.config is not None else await _of_cluster(cluster, target)
+        try:
+            found, denied = None if target.config is not None else await written(cluster), False
+        except ApiForbidden:
+            found, denied = None, True
+        if denied and patience is WATCHES:
+            warn([_DEFAULTS])
+        configuration = own if found is None else configured(target.program, found.place, target.flags, found.text)
         yield ClusterSession(cluster, configuration, target.namespace or cluster.namespace)
+    # Not beside an error: a command that is denied more than this ends with that.
+    if denied and patience is not WATCHES:
+        warn([_DEFAULTS])
 
 
 def connected_to(target: Target, patience: Patience = LISTS) -> contextlib.AbstractAsyncContextManager[KubeCluster]:
@@ -76,17 +85,6 @@ def _opened(
     if target.request_timeout_s is not None:
         patience = replace(patience, gives_up_s=target.request_timeout_s)
     return opened(own, os.environ, patience, target.overrides)
-
-
-async def _of_cluster(cluster: KubeCluster, target: Target) -> SchedulerConfiguration:
-    try:
-        found = await written(cluster)
-    except ApiForbidden:
-        found = None
-        # Without the right to read nodes, the command ends with that: the configuration no longer matters.
-        if await may_read(cluster, NODES):
-            warn([_DEFAULTS])
-    return configured(target.program, None if found is None else found.place, target.flags, found and found.text)
 
 
 @contextlib.asynccontextmanager

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from scheduler.process.output import show_pairs
-from scheduler.tools.cli.plain import KINDS, commands_of, is_flag, value_of
+from scheduler.tools.cli.plain import KINDS, commands_of, flag_of, is_flag, value_of
 
 if TYPE_CHECKING:
     from typer import Typer
@@ -125,7 +125,7 @@ def _commands(group: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - as abo
 def _options(command: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - as above
     for option in command.params:
         if is_flag(option):
-            yield max(option.opts, key=len), getattr(option, "help", "") or ""
+            yield flag_of(option), getattr(option, "help", "") or ""
     yield "--help", "Show the flags and exit."
 
 

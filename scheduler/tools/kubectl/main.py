@@ -28,7 +28,11 @@ _NOT_CREATED: Final = "kubectl apply -f FILE creates a pod; what-if -f FILE show
 _Node = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
 _Card = Annotated[
     list[str] | None,
-    typer.Option("--card", metavar="INDEX|UUID", help="Only this card; may be repeated (default: all of the node)."),
+    typer.Option(
+        *("--card", "--gpu", "--gpus", "--cards"),
+        metavar="INDEX|UUID",
+        help="Only this card; may be repeated (default: all of the node).",
+    ),
 ]
 _All = Annotated[bool, typer.Option("--all", help="All cards of the node, which is the default.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")]

@@ -67,7 +67,9 @@ def add_what_if(cli: typer.Typer, program: str) -> None:
         file: _File = None,
         gpu_mem: Annotated[int | None, typer.Option(min=1, metavar="N", help="Same as UNITS.")] = None,
         gpu_count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Cards of such a pod.")] = None,
-        replicas: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Copies of the pod.")] = 1,
+        replicas: Annotated[
+            int, typer.Option("--replicas", "--copies", min=1, max=10_000, metavar="N", help="Copies of the pod.")
+        ] = 1,
         cluster_file: ClusterFiles = None,
         output: Format = None,
     ) -> None:

@@ -22,7 +22,7 @@ from scheduler.tools.adoption.adoption import adoption
 from scheduler.tools.adoption.adoption import lines as adoption_lines
 from scheduler.tools.cli.asking import ClusterView, cluster_view
 from scheduler.tools.cli.cordoning import told
-from scheduler.tools.cli.plain import CONNECTION, also_understood, arguments_of, commands_of, is_flag
+from scheduler.tools.cli.plain import CONNECTION, also_understood, arguments_of, commands_of, flag_of, is_flag
 from scheduler.tools.doctor.cluster_checks import diagnosed
 from scheduler.tools.doctor.facts import ClusterFacts
 from scheduler.tools.explain.cordons import cordoned, uncordoned
@@ -85,7 +85,7 @@ def _rows(group: Any, before: str) -> Iterator[str]:  # noqa: ANN401 - as above
 
 
 def _name(parameter: Any) -> str:  # noqa: ANN401 - as above
-    return f"`{max(parameter.opts, key=len)}`"
+    return f"`{flag_of(parameter)}`"
 
 
 def a_cluster() -> World:
