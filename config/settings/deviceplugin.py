@@ -301,8 +301,8 @@ class DevicePluginConfiguration(Section):
         validation_alias="allocateWait",
         ge=0,
         le=_LONGEST_ALLOCATE_WAIT_S,
-        description="In environment mode, how long an Allocate call waits for the scheduler's decision. The kubelet "
-        "admits no other pod meanwhile.",
+        description="In environment mode, how long an Allocate call waits for the scheduler's decision. Until "
+        "then, no other pod is admitted.",
     )
     isolation: Isolation = Field(
         default="none",

@@ -90,7 +90,7 @@ def documents_in(file: Path, text: str | None = None) -> list[object]:
 class _Settings:
     """The merged values. sources: location -> source, for values that do not come from the file.
 
-    unknown: unknown variables, of which only the first few are reported.
+    unknown: unknown variables; only the first few are reported.
     """
 
     model: type[BaseModel]

@@ -41,7 +41,7 @@ class CardApart:
         return reading
 
     async def leave(self) -> None:
-        """Stop querying the card for good.
+        """Stop querying the card permanently.
 
         Afterwards, none of its processes holds the card, unless the kernel fails to end one.
         """

@@ -57,7 +57,7 @@ class CudaWatch:
         try:
             answer = await self.driver.cuda(uuid)
         except NoAnswer:
-            await asyncio.sleep(_BETWEEN_S)  # A card was released meanwhile: the result proves nothing.
+            await asyncio.sleep(_BETWEEN_S)  # A card was released during this: the result proves nothing.
             return
         finally:
             self._trying.discard(uuid)

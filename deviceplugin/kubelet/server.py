@@ -264,5 +264,5 @@ class Registration:
 async def _ended(life: "asyncio.Task[None] | None") -> None:
     if life is not None:
         life.cancel()
-        # Not `await life`: a cancellation meanwhile would be mistaken for the end of that task, and ignored.
+        # Not `await life`: a cancellation during it would be mistaken for the end of that task, and ignored.
         await asyncio.wait({life})

@@ -191,7 +191,7 @@ class Bookings(Known):
             self._changed(row, kinds)
 
     def open_again(self, record: PodRecord) -> None:
-        """End a hidden nomination. The pod may meanwhile be on record, on this node or another one."""
+        """End a hidden nomination. By now the pod may be on record, on this node or another one."""
         row, own = self.row_of.get(record.node), self._pods.get(record.pod.key.uid)
         if row is None:
             return
