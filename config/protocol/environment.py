@@ -13,6 +13,11 @@ CARD_UUIDS: Final = "GPUSHARE_CARD_UUIDS"  # comma list
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 VISIBLE_NONE: Final = "void"  # the hook ignores such a container
 
+# Read by the hook apply-cuda-memory-limits of NVIDIA's container toolkit, in MiB, for every card of the container.
+# Without a request, the hook sets one as large as the limit.
+GPU_MEMORY_REQUEST: Final = "NVIDIA_GPU_MEMORY_REQUEST"
+GPU_MEMORY_LIMIT: Final = "NVIDIA_GPU_MEMORY_LIMIT"
+
 # Read by the cGPU kernel module; set if the node's label has the value "true".
 CGPU_DISABLE: Final = "CGPU_DISABLE"
 CGPU_DISABLE_LABEL: Final = "cgpu.disable.isolation"

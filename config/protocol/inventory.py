@@ -16,6 +16,7 @@ from config.protocol import card_uuid
 VERSION: Final = 1
 _LARGEST_TEXT: Final = 262_144  # Kubernetes' own limit for all annotations of an object
 MAX_CARDS: Final = 256
+_LONGEST_KIND: Final = 63
 # Cards cannot be injected into containers on this node.
 NO_INJECTION: Final = "no-way-in"
 MAX_UNITS: Final = 2**24
@@ -46,6 +47,8 @@ class Card:
     units: whole memory units to allocate, >= 0.
     reason: one word for a health that is not healthy, such as `mig` or `xid-79`; "" otherwise.
     links: index of another card -> the kind of link, such as `NV12`.
+    isolation: what enforces the share of memory on it: `driver`, `mps`, `hami-core` or `own`; "" if nothing does.
+    parent: UUID of the card that a MIG instance is a part of; "" for a whole card.
     """
 
     index: int
@@ -58,6 +61,8 @@ class Card:
     numa: int | None = None
     pci: str = ""
     links: dict[str, str] = field(default_factory=dict)
+    isolation: str = ""
+    parent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,8 @@ class _WireCard(msgspec.Struct, rename="camel", omit_defaults=True):
     numa: int | None = None
     pci: str = ""
     links: dict[str, str] = {}
+    isolation: Annotated[str, msgspec.Meta(max_length=_LONGEST_KIND)] = ""
+    parent: Annotated[str, msgspec.Meta(max_length=card_uuid.LONGEST)] = ""
 
 
 class _WireInventory(msgspec.Struct, rename="camel"):
@@ -117,6 +124,8 @@ def encode(inventory: Inventory) -> str:
             numa=card.numa,
             pci=card.pci,
             links=card.links,
+            isolation=card.isolation,
+            parent=card.parent,
         )
         for card in inventory.cards
     ]
@@ -165,6 +174,8 @@ def _card(wire: _WireCard) -> Card:
         numa=wire.numa,
         pci=wire.pci,
         links=wire.links,
+        isolation=wire.isolation,
+        parent=wire.parent,
     )
 
 

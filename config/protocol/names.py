@@ -22,6 +22,11 @@ CARD_UUIDS: Final = "gpushare/card-uuids"
 CARD_POLICY: Final = "gpushare/card-policy"
 NODE_POLICY: Final = "gpushare/node-policy"
 EXCLUSIVE: Final = "gpushare/exclusive"
+# `required`: only a card on which something enforces the pod's share of memory.
+ISOLATION: Final = "gpushare/isolation"
+ISOLATION_REQUIRED: Final = "required"
+# Units that a container may use while they are free: `memory_limit`.
+GPU_MEM_LIMIT: Final = "gpushare/gpu-mem-limit"
 CARD_AFFINITY: Final = "gpushare/card-affinity"
 CARD_ANTI_AFFINITY: Final = "gpushare/card-anti-affinity"
 PLACEMENT_LABEL: Final = "ack.gpushare.placement"

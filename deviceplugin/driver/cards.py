@@ -47,7 +47,8 @@ class DriverCard:
     index: the current one; another card may have it after a reboot. minor: the number in /dev/nvidia<minor>; None for a
     card without a device node. memory_mib: memory that programs can use, that is, the total less reserved_mib, which
     the driver reserves. links: index of another card -> kind of link, such as `NV12` or `PIX`. mig: split into
-    instances, not shared here. absent: optional facts that the driver failed to report, each `name: why`.
+    instances, not shared here. absent: optional facts that the driver failed to report, each `name: why`. limits: the
+    driver can limit the memory that a cgroup uses on it.
     """
 
     index: int
@@ -61,6 +62,19 @@ class DriverCard:
     links: Mapping[str, str] = field(default_factory=dict)
     mig: bool = False
     absent: tuple[str, ...] = ()
+    limits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """Limits of the processes of one cgroup on one card, as the driver enforces them.
+
+    hard_mib: None if there is none. soft_mib: the guaranteed part, 0 if there is none. used_mib: what they use now.
+    """
+
+    hard_mib: int | None
+    soft_mib: int
+    used_mib: int
 
 
 @dataclass(frozen=True, slots=True)
