@@ -167,7 +167,9 @@ def test_a_container_gets_the_nodes_of_its_instance_and_of_no_other(
     spec = node.spec(*options)
 
     for place in _PLACES:
-        edits = real_cards([instance_card(place)], [spec], driver=DRIVER, caps=lambda card: own[card.instance])
+        edits = real_cards(
+            [instance_card(place)], [spec], driver=DRIVER, caps=lambda card: own[card.instance or (0, 0)]
+        )
         paths = {*_CONTROL, "/dev/nvidia1", *own[place]}
         assert nodes(edits) == {path: f"{node.root}{path}" for path in paths}
     assert nodes(real_cards([driver_card(0)], [spec], driver=DRIVER)).keys() == {*_CONTROL, "/dev/nvidia0"}
