@@ -143,8 +143,7 @@ class CardReading:
     Signs of a reset: attached changes whenever the driver attaches to the card again. energy_mj counts from the moment
     when the driver initialized the card. persistent: the driver keeps an unused card initialized.
 
-    instances: UUID -> reading of each MIG instance that exists now, None if it cannot be read. All of it but memory and
-    processes is the whole card's.
+    instances: the MIG instances that exist now.
     """
 
     used_mib: int
@@ -161,7 +160,15 @@ class CardReading:
     attached: int | None = None
     energy_mj: int | None = None
     persistent: bool = False
-    instances: Mapping[str, "CardReading | None"] = field(default_factory=dict)
+    instances: tuple["InstanceReading", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceReading:
+    """A MIG instance. reading: None if it cannot be read; only its memory and processes are not the whole card's."""
+
+    card: DriverCard
+    reading: CardReading | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,9 +186,10 @@ def _mps_cards(configuration: DevicePluginConfiguration, parts: IsolationParts, 
 
 
 def cards_for_daemons(states: CardStates) -> Sequence[str]:
-    """Return the UUIDs of the cards that exist, are not split, and are held by the plugin."""
+    """Return the UUIDs of the cards that exist, are neither split nor an instance, and are held by the plugin."""
+    whole = [card.uuid for card in states.named().cards if not (card.mig or card.parent)]
     released = states.released()
-    return [card.uuid for card in states.named().cards if not card.mig and card.uuid not in released]
+    return [uuid for uuid in whole if uuid not in released]
 
 
 def pods_with(view: NodeRecords, uuid: str) -> list[PodKey]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from config.protocol import names
+from config.settings.isolation import NONE, IsolationMechanism
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.edits import Additions
@@ -41,7 +42,7 @@ class NodeIsolation:
 
     def objection(self, share: ContainerShare) -> str:
         """Return why the container can never be isolated; "" if it can."""
-        mechanism = self.kind.mechanism
+        mechanism = self._mechanism(share)
         if mechanism.host_ipc and not share.pod.host_ipc:
             return "isolation on this node needs the node's shared memory; add hostIPC: true to the pod"
         if mechanism.preparation == MPS and len(share.shares) > 1:
@@ -56,13 +57,14 @@ class NodeIsolation:
         lacking = self._unenforced(share)
         if lacking and (self.required or share.pod.annotations.get(names.ISOLATION) == names.ISOLATION_REQUIRED):
             return f"container {share.container.name} needs memory isolation ({self._required_by()}): {lacking}"
-        await asyncio.to_thread(self.directories.make, share, self.kind.mechanism)
-        if self.kind.mechanism.preparation == MPS:
+        mechanism = self._mechanism(share)
+        await asyncio.to_thread(self.directories.make, share, mechanism)
+        if mechanism.preparation == MPS:
             return await self.mps.ready(share.shares[0].uuid, _READY_WITHIN_S)
         return ""
 
     def additions(self, share: ContainerShare) -> Additions:
-        added = fill.additions(self.kind.mechanism, share, str(self.directories.state))
+        added = fill.additions(self._mechanism(share), share, str(self.directories.state))
         limit = self.limit(share)
         return replace(added, env={**added.env, **limit.variables()}) if limit else added
 
@@ -77,7 +79,7 @@ class NodeIsolation:
         word, cards = self.kind.of_card(), self.driver_cards()
         if self.kind.now == DRIVER:
             return {uuid: "" if lacking else word for uuid, lacking in self.missing().items()}
-        return {card.uuid: "" if card.mig else word for card in cards}
+        return {card.uuid: "" if card.mig or card.parent else word for card in cards}
 
     def missing(self) -> dict[str, str]:
         """Return UUID -> why the driver cannot enforce shares of the card; "" if it can."""
@@ -88,11 +90,18 @@ class NodeIsolation:
         """Return why nothing enforces the container's share; "" if something does."""
         if self.kind.now == NOTHING:
             return "nothing enforces it on this node (isolation: none)"
-        if self.kind.now != DRIVER:
+        if self.kind.now != DRIVER and not self._in_instance(share):
             return ""
         found = self.missing()
         lacking = [f"card {uuid}: {found.get(uuid, _UNNAMED)}" for uuid in share.uuids if found.get(uuid, _UNNAMED)]
         return "; ".join(lacking)
+
+    def _mechanism(self, share: ContainerShare) -> IsolationMechanism:
+        """Return what the container gets besides its cards: nothing in a MIG instance, where shares are advisory."""
+        return NONE if self._in_instance(share) else self.kind.mechanism
+
+    def _in_instance(self, share: ContainerShare) -> bool:
+        return any(card.parent and card.uuid in share.uuids for card in self.driver_cards())
 
     def _required_by(self) -> str:
         return "enforcement: required" if self.required else f"{names.ISOLATION}: {names.ISOLATION_REQUIRED}"

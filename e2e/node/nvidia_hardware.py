@@ -18,7 +18,7 @@ from e2e.node import node_keeper
 from e2e.node.local_node import LocalNode
 from e2e.node.node_commands import NodeSite
 from tests.support.nvidia import driver_root
-from tests.support.nvidia.world import DRIVER, DRIVER_WITH_LIMITS, World, card
+from tests.support.nvidia.world import DRIVER, DRIVER_WITH_LIMITS, World, caps, card, instance, mig_minors
 
 # On the node; containers mount its folder.
 WORLD: Final = Path("/etc/gpushare-nvidia/world")
@@ -67,6 +67,13 @@ for name in etc usr; do
 done
 mount --bind {folder}/proc-devices /proc/devices
 """
+# The kernel module's list of the nodes of MIG instances, where the toolkit and the plugin read it.
+_MIG_MINORS: Final = """\
+set -e
+mount -t tmpfs driver /proc/driver
+mkdir /proc/driver/nvidia-caps
+cp {folder}/mig-minors /proc/driver/nvidia-caps/mig-minors
+"""
 # With cgroup v1 and v2 on one machine, runc puts containers into both, but the hook that limits their memory demands v2
 # at /sys/fs/cgroup, and its driver takes the path below it. The other hooks change the container's mounts: they must
 # have no namespace of their own. {program}: NVIDIA's.
@@ -86,6 +93,7 @@ class NvidiaHardware:
     whether containerd has NVIDIA's, for pods with the RuntimeClass or for all. specs: name of a file in a folder of CDI
     specs -> options of `nvidia-ctk cdi generate`, which writes it: in /etc/cdi once, in /run/cdi at each boot, as the
     toolkit's service does. limits: whether the driver limits memory by cgroup; `driver` has its version.
+    instances: GPU instance and compute instance of each MIG instance of the first card; () if that card is whole.
     """
 
     driver: Path
@@ -94,6 +102,7 @@ class NvidiaHardware:
     runtime: Runtime = "none"
     specs: Mapping[Path, Sequence[str]] = field(default_factory=dict)
     limits: bool = False
+    instances: Sequence[tuple[int, int]] = ()
     boots: int = 0
 
     @property
@@ -130,6 +139,10 @@ class NvidiaHardware:
             node.run("mount", "--bind", library, library)
         driver_root.make_nodes(_within(node, self.root / "dev"), range(self.cards), uvm_major=self.uvm_major)
         self.world(node).write()
+        if self.instances:
+            (node.folder / "mig-minors").write_text(mig_minors(range(self.cards)))
+            node.run("/bin/sh", "-c", _MIG_MINORS.format(folder=shlex.quote(str(node.folder))))
+            self.make_caps(node)
         for path, options in self.specs.items():
             if not _within(node, path).exists():
                 self.generate(node, path, options)
@@ -139,7 +152,15 @@ class NvidiaHardware:
         path = _within(node, WORLD)
         facts = {"memory_limits": 1} if self.limits else {}
         cards = [card(number, **facts) for number in range(self.cards)]
+        if self.instances:
+            cards[0] |= {"mig": 1, "monitor": 1, "instances": [instance(0, *place) for place in self.instances]}
         return World(path, cards, [f"uvm_major {self.uvm_major}"], self.version)
+
+    def make_caps(self, node: LocalNode) -> None:
+        """Create the nodes of the instances, and remove those of earlier ones."""
+        folder = _within(node, self.root / "dev")
+        shutil.rmtree(folder / "nvidia-caps", ignore_errors=True)
+        driver_root.make_caps(folder, [minor for place in self.instances for minor in caps(0, *place)])
 
     def generate(self, node: LocalNode, path: Path, options: Sequence[str]) -> None:
         """Have NVIDIA's toolkit write a CDI spec. Raises local_node.CommandFailed."""

@@ -148,10 +148,16 @@ class NvidiaSite:
     folder: Path
 
     @asynccontextmanager
-    async def node(self, way: str, driver: str, cards: int) -> AsyncIterator[NvidiaNode]:
-        """Yield a separate node with our plugin, once that is ready. way: of WAYS. driver: of DRIVERS."""
+    async def node(
+        self, way: str, driver: str, cards: int, instances: Sequence[tuple[int, int]] = ()
+    ) -> AsyncIterator[NvidiaNode]:
+        """Yield a separate node with our plugin, once that is ready. way: of WAYS. driver: of DRIVERS.
+
+        instances: as in `NvidiaHardware`.
+        """
         chosen = WAYS[way]
         hardware = NvidiaHardware(self.folder / "driver", cards, DRIVERS[driver], chosen.runtime, chosen.specs)
+        hardware.instances = instances
         with LocalNode(self.cluster, f"nvidia-{next(_NUMBERS)}", hardware=hardware) as node:
             node.import_images(self.folder / "image.tar")
             async with Admin(self.cluster.access()) as admin:

@@ -154,3 +154,14 @@ async def test_the_kind_is_decided_once_the_pods_are_known(folder: Path) -> None
     made.view.pods.apply([ListEnds("1")])
     await deciding
     assert made.kind.now == "driver"
+
+
+async def test_nothing_is_enforced_and_nothing_prepared_inside_an_instance(folder: Path) -> None:
+    instance = replace(limited_card(0, limits=False), parent="GPU-a")
+    made = isolating(folder, kind_of(folder, "mps", {"mps": mps(Mps())}), cards=[instance, limited_card(1)])
+
+    assert made.of_cards() == {"GPU-0000": "", "GPU-0001": "mps"}
+    assert (made.objection(share_of()), await made.prepare(share_of())) == ("", "")
+    assert made.additions(share_of()) == Additions()
+    told = await made.prepare(with_limits_required())
+    assert told.endswith("card GPU-0000: nothing enforces shares of a card in MIG mode or of its instances")
