@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import structlog
 from prometheus_client import CollectorRegistry
 
+from config.protocol.isolation import DRIVER
 from config.settings import isolation
 from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.isolation import IsolationMechanism
@@ -21,7 +22,7 @@ from deviceplugin.health.states import CardStates
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.isolation.driver_limits import LimitSupport
 from deviceplugin.isolation.host_cgroup import cgroup_problem
-from deviceplugin.isolation.kind import AUTO, DRIVER, MPS, KindFile, NodeKind
+from deviceplugin.isolation.kind import AUTO, MPS, KindFile, NodeKind
 from deviceplugin.isolation.mps_cards import ComputeModes, ModeSetter, MpsCards, MpsMetrics
 from deviceplugin.isolation.node_isolation import NodeIsolation
 from deviceplugin.node.events import NodeEvent

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from config.protocol import names
+from config.protocol.isolation import DRIVER
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.edits import Additions
@@ -13,7 +14,7 @@ from deviceplugin.driver.cards import DriverCard
 from deviceplugin.isolation import driver_limits, fill
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.isolation.driver_limits import LimitSupport
-from deviceplugin.isolation.kind import DRIVER, MPS, NOTHING, NodeKind
+from deviceplugin.isolation.kind import MPS, NOTHING, NodeKind
 from deviceplugin.isolation.mps_cards import MpsCards
 
 # After a start, the plugin has its daemons within a second or two; the kubelet retries later.
