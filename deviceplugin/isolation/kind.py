@@ -14,10 +14,9 @@ import msgspec
 import structlog
 
 from config.protocol.isolation import DRIVER, OWN
-from config.settings.isolation import NONE, IsolationMechanism
+from config.settings.isolation import AUTO, NONE, IsolationMechanism
 from deviceplugin.files import replace_file
 
-AUTO: Final = "auto"
 NOTHING: Final = "none"
 # Preparation of a mechanism with MPS daemons.
 MPS: Final = "mps"
