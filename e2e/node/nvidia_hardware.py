@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from e2e.control_plane import binaries
+from e2e.node import node_keeper
 from e2e.node.local_node import LocalNode
 from e2e.node.node_commands import NodeSite
 from tests.support.nvidia import driver_root
-from tests.support.nvidia.world import DRIVER, World, card
+from tests.support.nvidia.world import DRIVER, DRIVER_WITH_LIMITS, World, card
 
 # On the node; containers mount its folder.
 WORLD: Final = Path("/etc/gpushare-nvidia/world")
@@ -66,6 +67,15 @@ for name in etc usr; do
 done
 mount --bind {folder}/proc-devices /proc/devices
 """
+# With cgroup v1 and v2 on one machine, runc puts containers into both, but the hook that limits their memory demands v2
+# at /sys/fs/cgroup, and its driver takes the path below it. The other hooks change the container's mounts: they must
+# have no namespace of their own. {program}: NVIDIA's.
+_HOOK_WITH_V2: Final = """\
+#!/bin/sh
+[ "$1" = apply-cuda-memory-limits ] || exec {program} "$@"
+exec unshare --mount --propagation private /bin/sh -c \
+    'mount --bind /sys/fs/cgroup/unified /sys/fs/cgroup && exec "$0" "$@"' {program} "$@"
+"""
 
 
 @dataclass
@@ -75,7 +85,7 @@ class NvidiaHardware:
     driver: files of the driver, as `driver_root.make_libraries` creates them. root: where the node has them. runtime:
     whether containerd has NVIDIA's, for pods with the RuntimeClass or for all. specs: name of a file in a folder of CDI
     specs -> options of `nvidia-ctk cdi generate`, which writes it: in /etc/cdi once, in /run/cdi at each boot, as the
-    toolkit's service does.
+    toolkit's service does. limits: whether the driver limits memory by cgroup; `driver` has its version.
     """
 
     driver: Path
@@ -83,12 +93,18 @@ class NvidiaHardware:
     root: Path = AT_ROOT
     runtime: Runtime = "none"
     specs: Mapping[Path, Sequence[str]] = field(default_factory=dict)
+    limits: bool = False
     boots: int = 0
 
     @property
     def libraries(self) -> Path:
         """Folder of NVML on the node."""
         return self.root / driver_root.LIBRARIES
+
+    @property
+    def version(self) -> str:
+        """Version of the driver."""
+        return DRIVER_WITH_LIMITS if self.limits else DRIVER
 
     @property
     def uvm_major(self) -> int:
@@ -110,7 +126,7 @@ class NvidiaHardware:
             shutil.copytree(self.driver, _within(node, self.root), symlinks=True)
         if self.runtime != "none":
             # As in the container of a plugin that NVIDIA's runtime runs: this mount is how the plugin detects it.
-            library = self.libraries / f"libnvidia-ml.so.{DRIVER}"
+            library = self.libraries / f"libnvidia-ml.so.{self.version}"
             node.run("mount", "--bind", library, library)
         driver_root.make_nodes(_within(node, self.root / "dev"), range(self.cards), uvm_major=self.uvm_major)
         self.world(node).write()
@@ -121,7 +137,9 @@ class NvidiaHardware:
     def world(self, node: LocalNode) -> World:
         """Return the world of the node since its last boot; not written."""
         path = _within(node, WORLD)
-        return World(path, [card(number) for number in range(self.cards)], [f"uvm_major {self.uvm_major}"])
+        facts = {"memory_limits": 1} if self.limits else {}
+        cards = [card(number, **facts) for number in range(self.cards)]
+        return World(path, cards, [f"uvm_major {self.uvm_major}"], self.version)
 
     def generate(self, node: LocalNode, path: Path, options: Sequence[str]) -> None:
         """Have NVIDIA's toolkit write a CDI spec. Raises local_node.CommandFailed."""
@@ -138,7 +156,7 @@ class NvidiaHardware:
             shutil.copytree(self.driver / "usr", usr, symlinks=True, dirs_exist_ok=True)
         (usr / "bin").mkdir()
         for name, program in binaries.ensure(binaries.OF_NVIDIA).items():
-            (usr / "bin" / name).symlink_to(program)
+            _install(usr / "bin" / name, program)
         (etc / WORLD.parent.name).mkdir()
         (etc / "nvidia-container-runtime").mkdir()
         toolkit = _TOOLKIT.format(root=self.root, runc=runc)
@@ -151,12 +169,21 @@ class NvidiaHardware:
         path.write_text(head + own + blank + tail)
 
 
-def compile_driver(folder: Path) -> Path:
+def compile_driver(folder: Path, version: str = DRIVER) -> Path:
     """Compile files of a stand-in driver into this folder, and return it."""
-    driver_root.make_libraries(folder)
+    driver_root.make_libraries(folder, version)
     (folder / "etc").mkdir()
     subprocess.run(["/sbin/ldconfig", "-r", folder], check=True)
     return folder
+
+
+def _install(place: Path, program: Path) -> None:
+    """Make a program of NVIDIA's toolkit available; on a machine with cgroup v1 and v2, `_HOOK_WITH_V2`."""
+    if program.name != "nvidia-cdi-hook" or node_keeper.controllers_of_v2() is not None:
+        place.symlink_to(program)
+        return
+    place.write_text(_HOOK_WITH_V2.format(program=shlex.quote(str(program))))
+    place.chmod(0o755)
 
 
 def _within(node: LocalNode, path: Path) -> Path:

@@ -45,6 +45,7 @@ class Way:
 
     specs: Mapping[Path, Sequence[str]]
     runtime: Runtime = "none"
+    limits: bool = False
 
     @property
     def mode(self) -> str:
@@ -60,6 +61,8 @@ WAYS: Final[Mapping[str, Way]] = {
     "default runtime": Way({}, "default"),
     "runtime class": Way({}, "class"),
 }
+# Not one of the matrix: a driver that limits memory.
+LIMITS: Final = Way({_REFRESHED: ("--device-name-strategy=uuid",)}, limits=True)
 DRIVERS: Final[Mapping[str, Path]] = {"/": AT_ROOT, "container": IN_A_CONTAINER}
 
 

@@ -41,9 +41,9 @@ def make_node(path: Path, numbers: tuple[int, int]) -> None:
     path.chmod(0o666)
 
 
-def make_libraries(root: Path) -> None:
-    """Put NVML and CUDA where a driver's installer puts them."""
+def make_libraries(root: Path, version: str = DRIVER) -> None:
+    """Put NVML and CUDA of this version where a driver's installer puts them."""
     folder = root / LIBRARIES
     for compile_in, name in ((libraries.compile_nvml, "libnvidia-ml.so"), (libraries.compile_cuda, "libcuda.so")):
-        compile_in(folder).rename(folder / f"{name}.{DRIVER}")
-        (folder / f"{name}.1").symlink_to(f"{name}.{DRIVER}")
+        compile_in(folder).rename(folder / f"{name}.{version}")
+        (folder / f"{name}.1").symlink_to(f"{name}.{version}")
