@@ -191,7 +191,8 @@ class NodePlugin:
             runtime_class=self._runtime_class(),
             problems=tuple(filter(None, self._problems())),
             cards=card_statuses(cards, self._allocated_units(), states.readings, states.absent()),
-            containers=found.result.containers if found else (),
+            isolation=self._kind.now,
+            containers=self._isolation.shown(found.result.containers) if found else (),
             drift=found.result.drift if found else (),
         )
 

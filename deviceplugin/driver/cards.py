@@ -7,15 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
-from config.protocol import inventory
+from config.protocol import inventory, isolation
 from deviceplugin.driver.cuda import CudaAnswer
 
 # A card's compute mode: one process at a time.
 EXCLUSIVE_PROCESS: Final = "EXCLUSIVE_PROCESS"
 # The inventory's reason for a card that is split into MIG instances.
 MIG: Final = "mig"
-# The inventory's isolation of a card whose memory the driver limits.
-BY_DRIVER: Final = "driver"
 
 
 class SourceFailed(Exception):
@@ -190,8 +188,8 @@ def card_of(card: inventory.Card) -> DriverCard:
         numa=card.numa,
         links=card.links,
         mig=card.reason == MIG,
+        limits=card.isolation == isolation.DRIVER,
         parent=card.parent,
-        limits=card.isolation == BY_DRIVER,
     )
 
 
