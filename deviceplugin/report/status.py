@@ -36,13 +36,17 @@ class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AllocationStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One container with cards. units: card UUID -> units there. used_mib: on all of them; None if unknown."""
+    """One container with cards. units: card UUID -> units there.
+
+    used_mib: on all of them; None if unknown. exact: it is the driver's own count, for a container that it limits.
+    """
 
     namespace: str
     pod: str
     container: str
     units: dict[str, int]
     used_mib: int | None = msgspec.field(default=None, name="usedMiB")
+    exact: bool = False
 
 
 class DriftStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -180,7 +184,10 @@ class ShownCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownContainer:
-    """A container on one card; a container with several cards has several of these. used_mib: None if unknown."""
+    """A container on one card; a container with several cards has several of these. used_mib: None if unknown.
+
+    exact: `used_mib` is the driver's own count.
+    """
 
     card: DriverCard
     namespace: str
@@ -188,6 +195,7 @@ class ShownContainer:
     container: str
     requested_units: int
     used_mib: int | None = None
+    exact: bool = False
 
 
 def card_statuses(
