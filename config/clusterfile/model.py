@@ -35,7 +35,11 @@ class TaintEntry(Section):
 
 
 class CardGroup(Section):
-    """Equal cards. links: to every other card of the group, or by card index as in the inventory."""
+    """Equal cards. links: to every other card of the group, or by card index as in the inventory.
+
+    isolation: what enforces shares of their memory; "" if nothing does. parent: UUID of the card that they are MIG
+    instances of.
+    """
 
     model: str
     memory_mib: int = Field(validation_alias="memoryMiB", ge=0, le=_LARGEST_CARD_MIB)
@@ -43,11 +47,13 @@ class CardGroup(Section):
     uuid: str | None = None
     numa: int | None = None
     links: str | dict[str, str] = Field(default_factory=dict)
+    isolation: Literal["", "driver", "mps", "hami-core", "own"] = ""
+    parent: str = ""
 
-    @field_validator("uuid")
+    @field_validator("uuid", "parent")
     @classmethod
     def _can_be_a_uuid(cls, uuid: str | None) -> str | None:
-        if uuid is not None and (problem := card_uuid.objection(uuid)):
+        if uuid and (problem := card_uuid.objection(uuid)):
             raise ValueError(problem)
         return uuid
 

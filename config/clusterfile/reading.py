@@ -332,6 +332,8 @@ def _cards(group: NodeGroup, node: str, unit_mib: int) -> tuple[inventory.Card, 
                 units=alike.memory_mib // unit_mib,
                 numa=alike.numa,
                 links=_links(alike, index, indexes),
+                isolation=alike.isolation,
+                parent=alike.parent,
             )
             for index in indexes
         ]

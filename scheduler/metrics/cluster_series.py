@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from config.protocol import isolation
 from scheduler.metrics import series
 from scheduler.process.series import Series
 from scheduler.state.cards.card_columns import CardOnNode
@@ -28,6 +29,7 @@ _FREE_RATIOS: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 # Lines per piece for each of two families: about a millisecond.
 _PIECE: Final = 500
 _MIB: Final = 2**20
+_OTHER: Final = "other"
 # Not a valid name of a namespace.
 _OTHER_NAMESPACES: Final = "_other"
 
@@ -38,7 +40,7 @@ class ClusterCopy:
 
     free and lost exclude nominations; their victims count as long as they exist. slots: per row, None if cards have no
     metrics of their own; the tables replace a row's list or append to it. unit_mib: int64[nodes]. cards_seen: for
-    packing. rejections: by reason. requested: bytes by namespace.
+    packing. rejections: by reason. requested, limits: bytes by namespace. isolation: cards by kind.
     """
 
     queues: Mapping[str, int]
@@ -52,6 +54,8 @@ class ClusterCopy:
     cards_seen: Copied
     rejections: Mapping[str, int]
     requested: Mapping[str, int]
+    limits: Mapping[str, int]
+    isolation: Mapping[str, int]
 
     def text(self) -> Iterator[bytes]:
         """All metrics, in pieces of a few hundred lines."""
@@ -63,8 +67,9 @@ class ClusterCopy:
         if self.slots is not None:
             yield from _two_gauges(series.CARD_MEMORY, series.CARD_BOOKED, self._cards(self.slots))
         yield from self._fragmentation()
-        requested = ((f'namespace="{escaped(name)}"', amount) for name, amount in _largest(self.requested))
-        yield family(series.NAMESPACE_REQUESTED, requested)
+        yield family(series.ISOLATION, ((f'isolation="{escaped(kind)}"', n) for kind, n in self.isolation.items()))
+        for one, amounts in ((series.NAMESPACE_REQUESTED, self.requested), (series.NAMESPACE_LIMIT, self.limits)):
+            yield family(one, ((f'namespace="{escaped(name)}"', amount) for name, amount in _largest(amounts)))
 
     def _node_sums(self) -> Iterator[tuple[str, int, int]]:
         totals, left = self.units.sum(axis=0), self.free.sum(axis=0) - self.lost
@@ -123,6 +128,7 @@ def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> Clus
         for slot, units in held.places:
             free[slot, row] += units
         lost[row] -= sum(units for _, units in held.lost)
+    requested, above = _of_namespaces(tables)
     return ClusterCopy(
         queues=queues,
         nodes=list(tables.row_of),
@@ -134,18 +140,30 @@ def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> Clus
         slots=cards.slots.copy() if per_card else None,
         cards_seen=Copied.of(tables, tables.target.usual()),
         rejections=dict(tables.rejections.counted),
-        requested=_requested(tables),
+        requested=requested,
+        limits={name: amount + above.get(name, 0) for name, amount in requested.items()},
+        isolation=_isolation(tables),
     )
 
 
-def _requested(tables: Tables) -> dict[str, int]:
-    """Requested bytes by namespace, without nominations."""
+def _of_namespaces(tables: Tables) -> tuple[dict[str, int], dict[str, int]]:
+    """Return by namespace (requested bytes, bytes of the limits that exceed them), without nominations."""
     fact = tables.fact(NamespaceMemory)
-    found = fact.requested.copy()
+    found, more = fact.requested.copy(), fact.above.copy()
     for row, pod in tables.nominated():
         if (read := fact.read(pod)) is not None:
-            namespace, units = read
-            found[namespace] = found.get(namespace, 0) - units * int(tables.cards.unit_mib[row]) * _MIB
+            namespace, units, above = read
+            unit_bytes = int(tables.cards.unit_mib[row]) * _MIB
+            found[namespace] = found.get(namespace, 0) - units * unit_bytes
+            more[namespace] = more.get(namespace, 0) - above * unit_bytes
+    return found, more
+
+
+def _isolation(tables: Tables) -> dict[str, int]:
+    """Return the number of cards by isolation: a label of known values, whatever the nodes announce."""
+    found = dict.fromkeys((*isolation.WORDS, isolation.ADVISORY, _OTHER), 0)
+    for kind, cards in tables.cards.isolation.items():
+        found[kind if kind in isolation.WORDS else _OTHER if kind else isolation.ADVISORY] += cards
     return found
 
 

@@ -219,6 +219,20 @@ NAMESPACE_REQUESTED: Final = Series(
     labels=(_NAMESPACE,),
     of_leader=True,
 )
+NAMESPACE_LIMIT: Final = Series(
+    name=f"{PREFIX}namespace_memory_limit_bytes",
+    kind="gauge",
+    says="GPU memory that the namespace's bound pods may use: their gpushare/gpu-mem-limit, otherwise their requests.",
+    labels=(_NAMESPACE,),
+    of_leader=True,
+)
+ISOLATION: Final = Series(
+    name=f"{PREFIX}cards",
+    kind="gauge",
+    says="Cards by what enforces the pods' shares of their memory; `advisory` if nothing does.",
+    labels=(Label("isolation", "`driver`, `mps`, `hami-core`, `own`, `advisory` and `other`"),),
+    of_leader=True,
+)
 FREE_RATIO: Final = Series(
     name=f"{PREFIX}card_free_ratio",
     kind="histogram",

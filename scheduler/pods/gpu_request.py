@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from config.protocol import names, quantity
+from config.protocol import memory_limit, names, quantity
 from scheduler.kube.objects import Container, PodObject
 from scheduler.pods.effective_requests import MOST, combined, is_sidecar
 
@@ -21,6 +21,9 @@ _NO_CARD_HAS_MIB: Final = 1 << 26
 _BYTES: Final = ("Mi", "Gi", "Ti", "Pi", "Ei")
 _LONGEST_SHOWN: Final = 32
 _DIGITS_OF_UNITS: Final = 4
+# Traits of a card, as bits. ENFORCED: something enforces each pod's share of its memory. WHOLE: not a MIG instance.
+ENFORCED: Final = 1
+WHOLE: Final = 2
 
 
 class GpuRequestError(ValueError):
@@ -65,6 +68,8 @@ class GpuRequest:
     cards: number of different cards, all on one node, >= 1.
     units_per_card: units on each card by the container formula, >= 1.
     containers, init_containers: units of each container on **one** card; 0 if it requests none.
+    isolated: only cards on which something enforces the pod's share of memory.
+    limit_units: units over all cards that the pod may use while they are free; None for no more than its request.
     card_policy, node_policy: None for the policy of the profile.
     """
 
@@ -75,6 +80,8 @@ class GpuRequest:
     exclusive: bool = False
     models: Selection = Selection()
     uuids: Selection = Selection()
+    isolated: bool = False
+    limit_units: int | None = None
     card_policy: PlacementPolicy | None = None
     node_policy: PlacementPolicy | None = None
 
@@ -82,6 +89,16 @@ class GpuRequest:
     def units(self) -> int:
         """Units over all cards: the pod's request for the node's `gpu-mem`."""
         return self.cards * self.units_per_card
+
+    @property
+    def traits(self) -> int:
+        """Traits that each of its cards must have. Several MIG instances are no use: CUDA sees one per process."""
+        return (ENFORCED if self.isolated else 0) | (WHOLE if self.cards > 1 else 0)
+
+    @property
+    def selective(self) -> bool:
+        """Whether some cards are unsuitable whatever their memory."""
+        return self.isolated or self.cards > 1 or bool(self.models) or bool(self.uuids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +121,7 @@ def annotations_read(resources: ResourceNames) -> tuple[str, ...]:
         *(resources.gpu_count, names.EXCLUSIVE),
         *(names.CARD_MODELS, names.CARD_UUIDS),
         *(names.CARD_POLICY, names.NODE_POLICY),
+        *(names.ISOLATION, names.GPU_MEM_LIMIT),
     )
 
 
@@ -139,6 +157,8 @@ def gpu_request_of(pod: PodObject, resources: ResourceNames, unit_mib: int = 102
         exclusive=_exclusive(labels, annotations),
         models=_selection(names.CARD_MODELS, annotations),
         uuids=_selection(names.CARD_UUIDS, annotations),
+        isolated=_isolated(annotations),
+        limit_units=_limit_units(pod, resources.gpu_mem),
         card_policy=_policy(names.CARD_POLICY, annotations),
         node_policy=_policy(names.NODE_POLICY, annotations),
     )
@@ -147,6 +167,26 @@ def gpu_request_of(pod: PodObject, resources: ResourceNames, unit_mib: int = 102
 def sidecars(pod: PodObject) -> tuple[bool, ...]:
     """Return for each init container whether it is a sidecar."""
     return tuple(is_sidecar(container) for container in pod.spec.init_containers)
+
+
+def _isolated(annotations: Mapping[str, str]) -> bool:
+    text = annotations.get(names.ISOLATION)
+    if text not in {None, names.ISOLATION_REQUIRED}:
+        raise GpuRequestError(f"{names.ISOLATION}: {str(text)[:64]!r} is unknown; expected {names.ISOLATION_REQUIRED}")
+    return text is not None
+
+
+def _limit_units(pod: PodObject, resource: str) -> int | None:
+    text = (pod.metadata.annotations or {}).get(names.GPU_MEM_LIMIT)
+    if text is None:
+        return None
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    requests = {container.name: units for container in containers if (units := _limit(container, resource))}
+    try:
+        limits = memory_limit.limits(text, requests)
+    except memory_limit.MemoryLimitError as error:
+        raise GpuRequestError(f"{names.GPU_MEM_LIMIT}: {error}") from None
+    return combined(pod.spec, lambda container: {resource: limits.get(container.name, 0)})[resource]
 
 
 def _limit(container: Container, resource: str) -> int:

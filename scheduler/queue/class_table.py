@@ -125,10 +125,10 @@ class Available(Protocol):
 class ClassTable:
     """Columns with one slot per class. In a free slot, wakes_on and due are 0.
 
-    minimum: int64[amounts, slots]; cards, exclusive, models, uuids: [slots]; rows: int64[2, slots]: see MinimumRequest.
-    choosy: bool[slots], whether the class requests certain cards or rows. wakes_on: int64[slots], bits of every Change
-    that can help. order: int64[2, slots], sort key of the best pod. due: bool[slots], whether the class needs a hint.
-    since: int64[slots], first position in `EventRows` that the hint covers.
+    minimum: int64[amounts, slots]; cards, exclusive, models, uuids, traits: [slots]; rows: int64[2, slots]: see
+    MinimumRequest. choosy: bool[slots], whether the class requests certain cards or rows. wakes_on: int64[slots], bits
+    of every Change that can help. order: int64[2, slots], sort key of the best pod. due: bool[slots], whether the class
+    needs a hint. since: int64[slots], first position in `EventRows` that the hint covers.
     """
 
     def __init__(self, *, measured_by: int) -> None:
@@ -139,6 +139,7 @@ class ClassTable:
         self.exclusive: BoolArray = np.zeros(_FIRST_SLOTS, dtype=np.bool_)
         self.models: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self.uuids: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
+        self.traits: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
         self.rows: Int64Array = np.zeros((2, _FIRST_SLOTS), dtype=np.int64)
         self.choosy: BoolArray = np.zeros(_FIRST_SLOTS, dtype=np.bool_)
         self.wakes_on: Int64Array = np.zeros(_FIRST_SLOTS, dtype=np.int64)
@@ -157,7 +158,7 @@ class ClassTable:
         """Set the current minimum request of the class."""
         self.minimum[:, slot] = minimum.amounts
         self.cards[slot], self.exclusive[slot] = minimum.cards, minimum.exclusive
-        self.models[slot], self.uuids[slot] = minimum.models, minimum.uuids
+        self.models[slot], self.uuids[slot], self.traits[slot] = minimum.models, minimum.uuids, minimum.traits
         self.rows[:, slot] = minimum.rows
         self.choosy[slot] = minimum.cards > 0 or minimum.rows != (ANY_BIT, ANY_BIT)
 
@@ -228,6 +229,7 @@ class ClassTable:
         fits &= cards.empty[:, np.newaxis] | ~self.exclusive[slots]
         fits &= cards.models[:, np.newaxis] & self.models[slots] != 0
         fits &= cards.uuids[:, np.newaxis] & self.uuids[slots] != 0
+        fits &= cards.traits[:, np.newaxis] & self.traits[slots] == self.traits[slots]
         return np.asarray(np.count_nonzero(fits, axis=0) >= asked, dtype=np.bool_)
 
     def first_due(self) -> int | None:
@@ -257,6 +259,7 @@ class ClassTable:
         self.exclusive = resized(self.exclusive, (2 * slots,), 0)
         self.models = resized(self.models, (2 * slots,), 0)
         self.uuids = resized(self.uuids, (2 * slots,), 0)
+        self.traits = resized(self.traits, (2 * slots,), 0)
         self.rows = resized(self.rows, (2, 2 * slots), 0)
         self.choosy = resized(self.choosy, (2 * slots,), 0)
         self.wakes_on = resized(self.wakes_on, (2 * slots,), 0)

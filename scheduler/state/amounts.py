@@ -36,13 +36,14 @@ class AvailableOnCards(NamedTuple):
     """Cards of one row that can be allocated, one entry each.
 
     free: units, negative if over-committed. empty: True if no pod holds the card. models, uuids: see `model_bit` and
-    `uuid_bit`.
+    `uuid_bit`. traits: as in `CardColumns`.
     """
 
     free: Int64Array
     empty: BoolArray
     models: Int64Array
     uuids: Int64Array
+    traits: Int64Array
 
 
 # Minimum for an amount that does not matter: less than any row can have available.
@@ -104,6 +105,7 @@ class AvailableOnRows:
             empty=stored.holders[given, row] == 0,
             models=np.array([model_bit(code) for code in stored.model[given, row].tolist()], dtype=np.int64),
             uuids=np.array([uuid_bit(slots[slot].card.uuid) for slot in given.tolist()], dtype=np.int64),
+            traits=stored.traits[given, row].astype(np.int64),
         )
 
 

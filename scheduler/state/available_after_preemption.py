@@ -12,7 +12,7 @@ from cachetools import LRUCache
 
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.gpu_request import GpuRequest
-from scheduler.state.amounts import NOTHING, Amount, AvailableOnCards, available_on, model_bit, uuid_bit
+from scheduler.state.amounts import ANY_BIT, NOTHING, Amount, AvailableOnCards, available_on, model_bit, uuid_bit
 from scheduler.state.cards.node_inventory import accepted_codes
 from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.facts.namespace_memory import Priorities
@@ -79,9 +79,8 @@ class AvailableAfterPreemption:
         slots = self._tables.cards.slots[row]
         if len(slots) > _MOST_CARDS:
             many = np.full(len(slots), self.available[Amount.CARD_UNITS, row])
-            return AvailableOnCards(
-                many, np.ones(len(slots), dtype=np.bool_), np.full_like(many, -1), np.full_like(many, -1)
-            )
+            anything = np.full_like(many, ANY_BIT)
+            return AvailableOnCards(many, np.ones(len(slots), dtype=np.bool_), anything, anything, anything)
         given = np.flatnonzero(self.free[: len(slots), row] >= 0)
         models = self._tables.cards.stored.model[given, row].tolist()
         return AvailableOnCards(
@@ -89,6 +88,7 @@ class AvailableAfterPreemption:
             empty=self.empty[given, row],
             models=np.array([model_bit(code) for code in models], dtype=np.int64),
             uuids=np.array([uuid_bit(slots[slot].card.uuid) for slot in given.tolist()], dtype=np.int64),
+            traits=self._tables.cards.stored.traits[given, row].astype(np.int64),
         )
 
     def serves(self, rows: Rows, request: GpuRequest) -> BoolArray:
@@ -101,6 +101,9 @@ class AvailableAfterPreemption:
             accepted = accepted_codes(request.models, cards.model_code)
             shown = cards.stored.model[:_MOST_CARDS, rows]
             fits[: len(shown)] &= accepted[shown]
+        if request.traits:
+            traits = cards.stored.traits[:_MOST_CARDS, rows]
+            fits[: len(traits)] &= traits & np.int8(request.traits) == request.traits
         return np.asarray((np.count_nonzero(fits, axis=0) >= request.cards) | self._wide[rows], dtype=np.bool_)
 
     def _begin(self) -> None:

@@ -21,7 +21,8 @@ class MinimumRequest:
     """Minimum request. amounts: int64[amounts], the minimum of each amount that must be available.
 
     cards: number of cards with Amount.CARD_UNITS each, 0 if that amount is sufficient. exclusive: whether no pod
-    may hold them. models, uuids: bits of the acceptable cards. rows: bits of the rows that the node's own fields allow.
+    may hold them. models, uuids: bits of the acceptable cards. traits: of each card. rows: bits of the rows that the
+    node's own fields allow.
     """
 
     amounts: Int64Array
@@ -29,6 +30,7 @@ class MinimumRequest:
     exclusive: bool = False
     models: int = ANY_BIT
     uuids: int = ANY_BIT
+    traits: int = 0
     rows: tuple[int, int] = (ANY_BIT, ANY_BIT)
 
 
@@ -43,7 +45,7 @@ def minimum_request_of(
     allowed: bool[nodes], None if unknown.
     """
     rows = _rows(allowed)
-    if request is None or (request.cards == 1 and not (request.exclusive or request.models or request.uuids)):
+    if request is None or not (request.exclusive or request.selective):
         return MinimumRequest(amounts=minimum, rows=rows)
     return MinimumRequest(
         amounts=minimum,
@@ -51,6 +53,7 @@ def minimum_request_of(
         exclusive=request.exclusive,
         models=_models(request.models, model_code),
         uuids=reduce(or_, map(uuid_bit, request.uuids.wanted), 0) or ANY_BIT,
+        traits=request.traits,
         rows=rows,
     )
 

@@ -175,7 +175,7 @@ def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     may = cards.available[:, rows]
     if request.exclusive:
         may = may & (cards.holders[:, rows] == 0)
-    if request.models or request.uuids:
+    if request.selective:
         may = may & selected(cards, request, rows)
     return may
 
@@ -183,12 +183,24 @@ def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
 def could_hold(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     """Return bool[rows]: enough cards would fit if they held no pods."""
     would_do = cards.usable[:, rows] & (cards.units[:, rows] >= request.units_per_card)
-    if request.models or request.uuids:
+    if request.selective:
         would_do = would_do & selected(cards, request, rows)
     return np.asarray(np.count_nonzero(would_do, axis=0) >= request.cards, dtype=np.bool_)
 
 
 def selected(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
+    """Return bool[cards, rows]: the card has a model and UUID that the pod accepts, and the traits that it needs."""
+    found = named(cards, request, rows)
+    return found & having(cards, request.traits, rows) if request.traits else found
+
+
+def having(cards: CardColumns, traits: int, rows: Rows) -> BoolArray:
+    """Return bool[cards, rows]: the card has all these traits."""
+    needed = np.int8(traits)
+    return np.asarray(np.equal(np.bitwise_and(cards.traits[:, rows], needed), needed))
+
+
+def named(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     """Return bool[cards, rows]: the card has a model and UUID that the pod accepts."""
     found = np.ones(cards.units[:, rows].shape, dtype=np.bool_)
     if request.models:

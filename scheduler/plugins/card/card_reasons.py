@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from scheduler.framework.plugin import CardRejection, CardVerdict, Detail, Numbers, Rejection
-from scheduler.plugins.card.card_choice import eligible, held_by_terminating, selected
-from scheduler.pods.gpu_request import GpuRequest
+from scheduler.plugins.card.card_choice import eligible, having, held_by_terminating, named, selected
+from scheduler.pods.gpu_request import ENFORCED, WHOLE, GpuRequest
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.node_inventory import GpuState, Out
 from scheduler.state.columns.arrays import BoolArray, Int8Array, RowArray, Rows
@@ -44,6 +44,14 @@ _ONE: Final[Mapping[Out, str]] = {
     Out.ANNOUNCED_TWICE: "card with a UUID that another node also announces",
 }
 _MANY: Final[Mapping[Out, str]] = {out: text.removeprefix("node(s) had ") for out, text in OUT_OF_USE.items()}
+# By trait: (reason for nodes with too few cards that have it, why a card without it does not suit).
+_WITHOUT: Final[Mapping[int, tuple[str, str]]] = {
+    WHOLE: ("node(s) had too few whole cards (CUDA uses one MIG instance per process)", "one MIG instance, not a card"),
+    ENFORCED: (
+        "node(s) had too few cards on which memory is enforced (gpushare/isolation: required)",
+        "memory is not enforced",
+    ),
+}
 _NOT_ALLOCATABLE: Final = int(GpuState.NOT_ALLOCATABLE)
 _HELD_ALONE: Final = "held exclusively"
 _IN_COMPANY: Final = "with other pods"
@@ -191,7 +199,7 @@ def cards_out(cards: CardColumns, rows: Rows, among: BoolArray, counted: BoolArr
 
 def models_there(cards: CardColumns, request: GpuRequest, rows: Rows, counted: BoolArray) -> ModelsThere:
     """Return the models on the `counted` rows."""
-    asked = (selected(cards, request, rows) & (cards.units[:, rows] > 0))[:, counted]
+    asked = (named(cards, request, rows) & (cards.units[:, rows] > 0))[:, counted]
     others = np.where(asked, 0, cards.model[:, rows][:, counted])
     numbers = np.bincount(others.ravel(), minlength=1 + len(cards.model_code)).tolist()
     of_each = zip(cards.model_code, numbers[1:], strict=True)
@@ -269,20 +277,22 @@ def verdicts(
 ) -> list[CardVerdict]:
     """Return the state of each card of `row` for the pod. rejections: from the card rules, [cards, 1] each."""
     rows = slice(row, row + 1)
-    wanted, may = selected(cards, request, rows)[:, 0], eligible(cards, request, rows)[:, 0]
+    wanted, may = named(cards, request, rows)[:, 0], eligible(cards, request, rows)[:, 0]
     found = []
     for slot in range(len(cards.slots[row])):
         free = max(0, int(cards.stored.free[slot, row]))
         short = max(0, request.units_per_card - free)
         if not wanted[slot]:
             why = _not_requested(request)
+        elif missing := request.traits & ~int(cards.stored.traits[slot, row]):
+            why = next(text for trait, (_, text) in _WITHOUT.items() if missing & trait)
         elif not may[slot]:
             why = _bar(cards, request, row, slot)
         else:
             rule = next((one.reason for one in rejections if one.rejected[slot, 0]), "")
             why = f"{short} short" if short else rule
         health = _health(cards, row, slot)
-        found.append(CardVerdict(slot, free, short if may[slot] and wanted[slot] else 0, health, why))
+        found.append(CardVerdict(slot, free, short if may[slot] else 0, health, why))
     return found
 
 
@@ -318,6 +328,23 @@ def _which(bar: str) -> str:
 
 def _row_numbers(cards: CardColumns, rows: Rows) -> RowArray:
     return np.arange(cards.stored.units.shape[1])[rows] if isinstance(rows, slice) else rows
+
+
+def narrowed(
+    cards: CardColumns, request: GpuRequest, rows: Rows, there: BoolArray
+) -> Iterator[tuple[BoolArray, str, Callable[[BoolArray], Detail] | None]]:
+    """Yield fewer and fewer cards: those that the pod names, then those with each trait that it needs.
+
+    Each with the reason for rows that have too few of them, and the reason's numbers. there: all cards.
+    """
+    if request.models or request.uuids:
+        there = there & named(cards, request, rows)
+        models = partial(models_there, cards, request, rows) if request.models else None
+        yield there, "node(s) had too few of the requested cards", models
+    for trait, (reason, _) in _WITHOUT.items():
+        if request.traits & trait:
+            there = there & having(cards, trait, rows)
+            yield there, reason, None
 
 
 def all_unhealthy(cards: CardColumns, rows: Rows) -> BoolArray:

@@ -40,7 +40,6 @@ from scheduler.plugins.card.card_choice import (
     eligible,
     fitting,
     idle_score,
-    selected,
     slots_on,
     together,
 )
@@ -50,7 +49,7 @@ from scheduler.plugins.card.card_reasons import (
     all_unhealthy,
     card_numbers,
     memory_reason,
-    models_there,
+    narrowed,
     out_of_use,
     verdicts,
 )
@@ -107,6 +106,8 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | `node(s) could not inject cards into containers` | the inventory has `withheld` | which |
     | `node(s) had fewer cards than the pod requests` | `gpu-count` is more than the node's cards | |
     | `node(s) had too few of the requested cards` | models or UUIDs leave too few | the other models |
+    | `node(s) had too few whole cards (CUDA uses one MIG instance per process)` | `gpu-count` is above 1 | |
+    | `node(s) had too few cards on which memory is enforced (…)` | `gpushare/isolation: required` | |
     | `node(s) had 2 unhealthy cards (xid-79)`, `suspect`, `cordoned`, … | too few cards are in use | how many |
     | `Insufficient GPU memory on one card`, `… on N cards`, `… without other pods` | too few cards have it | yes |
     | the reason of a card rule | that rule leaves too few of the cards with enough memory | |
@@ -327,10 +328,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
 
         there = cards.units[:, rows] > 0
         too_few(there, "node(s) had fewer cards than the pod requests")
-        if request.models or request.uuids:
-            there = there & selected(cards, request, rows)
-            models = partial(models_there, cards, request, rows) if request.models else None
-            too_few(there, "node(s) had too few of the requested cards", models)
+        for suitable, reason, numbers in narrowed(cards, request, rows, there):
+            there = suitable
+            too_few(there, reason, numbers)
         found += out_of_use(cards, request, rows, there, short)
         short = short & ~np.logical_or.reduce([rejection.rejected for rejection in found])
         left = fitting(cards, request, rows)

@@ -196,6 +196,7 @@ def _can_be_allocated(tables: Tables, row: int, slot: int, request: GpuRequest, 
         and bool(stored.usable[slot, row])
         and request.models.accepts(card.model)
         and request.uuids.accepts(card.uuid)
+        and int(stored.traits[slot, row]) & request.traits == request.traits
     )
 
 

@@ -50,6 +50,7 @@ class CardStore:
     holders: Int32Array
     exclusive: Int32Array
     model: Int32Array
+    traits: Int8Array
 
     @staticmethod
     def empty(height: int, nodes: int) -> "CardStore":
@@ -66,6 +67,7 @@ class CardStore:
             holders=np.zeros(shape, dtype=int32),
             exclusive=np.zeros(shape, dtype=int32),
             model=np.zeros(shape, dtype=int32),
+            traits=np.zeros(shape, dtype=np.int8),
         )
 
     def first(self, slots: int) -> "CardStore":
@@ -99,6 +101,7 @@ class CardArrays:
     holders: Int32Array
     exclusive: Int32Array
     model: Int32Array
+    traits: Int8Array
 
     def __init__(self) -> None:
         self.stored = CardStore.empty(NARROWEST, FIRST_CAPACITY)
@@ -210,7 +213,7 @@ class CardArrays:
         self.width = width
         self.units, self.free, self.usable, self.available = views.units, views.free, views.usable, views.available
         self.unhealthy, self.out, self.holders = views.unhealthy, views.out, views.holders
-        self.exclusive, self.model = views.exclusive, views.model
+        self.exclusive, self.model, self.traits = views.exclusive, views.model, views.traits
 
 
 def per_row(answers: list[tuple[RowGroup, Any]], rows: int) -> Any:  # noqa: ANN401 - an array of what the answers are

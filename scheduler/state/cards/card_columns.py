@@ -9,6 +9,7 @@ the node where a live pod holds it; if none does, on the node that announced it 
 neither (`AnnouncedUuids`).
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,6 +19,7 @@ import numpy as np
 
 from config.protocol.booked_cards import BookedCards, CardsOfNode, WrittenAllocation
 from config.protocol.inventory import MAX_UNITS, Card, Health
+from scheduler.pods.gpu_request import ENFORCED, WHOLE
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.card_arrays import CardArrays
 from scheduler.state.cards.node_inventory import GpuState, NodeInventory, Out, newly_unhealthy
@@ -138,6 +140,7 @@ class CardColumns(CardArrays):
     out: int8[cards, nodes], an Out: why the node, its operators or the legacy ConfigMap exclude new pods.
     holders, exclusive: int32[cards, nodes], live pods on the card, and how many of them are exclusive.
     model: int32[cards, nodes], code of the model, see `model_code`; 0 where the node has no such slot.
+    traits: int8[cards, nodes], traits of the card as bits: ENFORCED, WHOLE; 0 where the node has no such slot.
     state: int8[nodes], a GpuState. allocatable: int64[nodes], the kubelet's total of gpu-mem.
     counted: int64[nodes], requests of live pods that are not on unhealthy cards, as the kubelet counts them: without
     those of nominated pods.
@@ -146,7 +149,7 @@ class CardColumns(CardArrays):
     cards.
     lost: int64[nodes], units that pods hold of cards that the node does not announce, see `lost_cards`.
     unit_mib: int64[nodes], MiB in one unit of the node, 0 where there is none.
-    announced: which rows announce a UUID.
+    announced: which rows announce a UUID. isolation: number of cards by kind, "" for those without any.
     turned: rows whose cards became usable or unusable because of another node's cards; the tables record them and
     clear it.
     """
@@ -165,6 +168,7 @@ class CardColumns(CardArrays):
         self.slots: list[list[CardOnNode]] = [[] for _ in range(FIRST_CAPACITY)]
         self.model_code: dict[str, int] = {}
         self.announced = AnnouncedUuids()
+        self.isolation: Counter[str] = Counter()
         self._nodes = [_Node() for _ in range(FIRST_CAPACITY)]
         self.turned: set[int] = set()
 
@@ -186,6 +190,8 @@ class CardColumns(CardArrays):
             stored.unhealthy[slot, row] = card.health is Health.UNHEALTHY
             stored.out[slot, row] = out
             stored.model[slot, row] = self.model_code.setdefault(card.model, 1 + len(self.model_code))
+            stored.traits[slot, row] = (ENFORCED if card.isolation else 0) | (0 if card.parent else WHOLE)
+            self.isolation[card.isolation] += 1
             self._use(row, slot, usable=is_open)
             if announced.has_uuids:
                 self.announced.add(card.uuid, row, slot)
@@ -268,10 +274,12 @@ class CardColumns(CardArrays):
         stored = self.stored
         for column in (stored.units, stored.free, stored.taken, stored.usable, stored.available, stored.unhealthy):
             column[:, row] = 0
-        stored.out[:, row] = stored.holders[:, row] = stored.exclusive[:, row] = stored.model[:, row] = 0
+        stored.out[:, row] = stored.holders[:, row] = stored.exclusive[:, row] = 0
+        stored.model[:, row] = stored.traits[:, row] = 0
         self.state[row] = GpuState.NO_CARDS
         self.allocatable[row] = self.counted[row] = self.node_free[row] = 0
         self.total[row] = self.booked[row] = self.held[row] = self.lost[row] = self.unit_mib[row] = 0
+        self.isolation -= Counter(slot.card.isolation for slot in self.slots[row])
         for slot in self.slots[row]:
             self.announced.discard(slot.card.uuid, row)
             self._share(slot.card.uuid)

@@ -42,14 +42,15 @@ class Priorities(NodeFact[int]):
 
 
 _MIB: Final = 2**20
-# Namespace and units.
-_Requested: TypeAlias = tuple[str, int]
+# Namespace, units, and units of the limit that exceed them.
+_Requested: TypeAlias = tuple[str, int, int]
 
 
 class NamespaceMemory(CardFact[_Requested]):
     """Requested memory by namespace. requested: bytes, over the namespace's pods on existing nodes; no entries of 0.
 
-    Converted by the unit of each pod's node. Booked nominated pods count, as in every fact.
+    above: bytes of the limits beyond the requests, in the same way. Both are converted by the unit of each pod's node.
+    Booked nominated pods count, as in every fact.
     """
 
     booking_change: ClassVar[Change] = Change(0)
@@ -57,17 +58,26 @@ class NamespaceMemory(CardFact[_Requested]):
     def __init__(self, tables: Columns) -> None:
         super().__init__(tables)
         self.requested: dict[str, int] = {}
+        self.above: dict[str, int] = {}
 
     def read(self, pod: Pod) -> _Requested | None:
-        """The pod's namespace and its units over all cards; None if it requests no GPU memory."""
-        units = pod.template.gpu_units
-        return (pod.key.namespace, units) if units else None
+        """The pod's namespace and its units over all cards, and those above; None if it requests no GPU memory."""
+        units, request = pod.template.gpu_units, pod.template.gpu_request
+        limit = None if request is None else request.limit_units
+        return (pod.key.namespace, units, 0 if limit is None else limit - units) if units else None
 
     def book(self, row: int, slots: tuple[int, ...], read: _Requested, sign: int) -> None:  # noqa: ARG002 - of whichever
         """Count or uncount one pod's cards."""
-        namespace, units = read
-        left = self.requested.get(namespace, 0) + sign * units * int(self.tables.cards.unit_mib[row]) * _MIB
-        if left:
-            self.requested[namespace] = left
-        else:
-            self.requested.pop(namespace, None)
+        namespace, units, above = read
+        unit_bytes = sign * int(self.tables.cards.unit_mib[row]) * _MIB
+        _add(self.requested, namespace, units * unit_bytes)
+        if above:
+            _add(self.above, namespace, above * unit_bytes)
+
+
+def _add(to: dict[str, int], namespace: str, amount: int) -> None:
+    left = to.get(namespace, 0) + amount
+    if left:
+        to[namespace] = left
+    else:
+        to.pop(namespace, None)

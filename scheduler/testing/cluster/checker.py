@@ -10,7 +10,7 @@ from config.protocol import names
 from config.protocol.inventory import Health
 from scheduler.kube.objects import Node, PodObject
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.pods.pod import PodReader
+from scheduler.pods.pod import Pod, PodReader
 from scheduler.state.cards.booking import CardShare, shares_of, written_of
 from scheduler.state.cards.node_inventory import NodeInventory, read_inventory
 from scheduler.state.ledger import NodeLedger, recompute
@@ -126,12 +126,23 @@ class ClusterChecker:
         if node is None:
             self.violations.append(f"pod {pod.key} was bound to {pod.node_name}, which does not exist")
             return
-        unhealthy = _unhealthy_indexes(read_inventory(node, self._resources, self._unit_mib))
+        inventory = read_inventory(node, self._resources, self._unit_mib)
+        if before is not None:
+            self._look_at_isolation(pod, inventory)
+        unhealthy = _unhealthy_indexes(inventory)
         for share in shares:
             if share.index in unhealthy:
                 self.violations.append(
                     f"pod {pod.key} was bound to card {share.index} of {pod.node_name}, which is unhealthy"
                 )
+
+    def _look_at_isolation(self, pod: Pod, node: NodeInventory) -> None:
+        request, taken = pod.template.gpu_request, {share.index for share in shares_of(written_of(pod))}
+        cards = [card for card in node.cards if card.index in taken]
+        if request is not None and request.isolated and not all(card.isolation for card in cards):
+            self.violations.append(f"pod {pod.key} requires isolation, but memory is not enforced on its card")
+        if len(cards) > 1 and any(card.parent for card in cards):
+            self.violations.append(f"pod {pod.key} has {len(cards)} cards, and one of them is a MIG instance")
 
     def _count_cards(self) -> None:
         """Check that no card is overbooked, and that exclusive pods share no card."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from config.protocol.isolation import HAMI_CORE, MPS, OWN
 from config.settings.plainyaml import DocumentError, parse
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError, ApiForbidden, Cluster, Kind
@@ -91,7 +92,10 @@ async def _mechanism(cluster: Cluster, namespace: str, source: ConfigSource | No
     except (ApiError, DocumentError):
         return ""
     named = [one["isolation"] for one in documents if isinstance(one, dict) and isinstance(one.get("isolation"), str)]
-    return "own description" if named and named[0].startswith("/") else next(iter(named), NONE)
+    if named and named[0].startswith("/"):
+        return OWN
+    # What the driver enforces is only in the inventory: whether it does is found out on the node.
+    return named[0] if named and named[0] in {MPS, HAMI_CORE} else NONE
 
 
 async def _used(

@@ -26,7 +26,7 @@ class HeldUnits(Answer, frozen=True):
 class ExplainedCard(Answer, frozen=True):
     """Card of a node, for one pod. free: >= 0. needed: by the pod, on one card. health: with its reason.
 
-    why: why the card cannot be used, or "".
+    why: why the card cannot be used, or "". isolation: kind that enforces shares of its memory, "" if nothing does.
     """
 
     index: int
@@ -38,6 +38,7 @@ class ExplainedCard(Answer, frozen=True):
     health: str
     why: str
     pods: tuple[HeldUnits, ...]
+    isolation: str = ""
 
 
 class RuleRejection(Answer, frozen=True):

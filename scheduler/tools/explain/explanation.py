@@ -250,6 +250,7 @@ def _cards(reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, row: int) 
             needed=needed,
             health=verdict.health,
             why=verdict.why,
+            isolation=slots[verdict.slot].card.isolation,
             pods=tuple(sorted(held.get(verdict.slot, ()), key=lambda one: (-one.units, one.pod))),
         )
         for verdict in judged.verdicts(row)

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from config.protocol.isolation import ADVISORY
 from scheduler.pods.pod import Pod
 from scheduler.process.terminal import columns
 from scheduler.state.pod_record import PodRecord
@@ -15,7 +16,7 @@ from scheduler.tools.explain.reading import ClusterSnapshot
 from scheduler.tools.explain.tones import Line, Tone
 
 NONE: Final = "none"
-_HEAD: Final = ("NAME", "NODE", "CARDS", "REQUESTED", "LIMIT", "USED", "STATE")
+_HEAD: Final = ("NAME", "NODE", "CARDS", "REQUESTED", "LIMIT", "ISOLATION", "USED", "STATE")
 _WIDE: Final = ("SCHEDULER", "UUIDS")
 _PENDING: Final = "pending"
 _GONE: Final = "gone"
@@ -25,7 +26,8 @@ _NOWHERE: Final = "-"
 class HoldingPod(Answer, frozen=True):
     """A pod that holds memory. cards: index to units, empty while unknown. uuids: UUIDs of these cards, in order.
 
-    isolation: mechanism that limits it on its node, `none` where its request is only counted, "" if unknown.
+    isolation: kinds that enforce its share on its cards, comma-separated, `none` where its request is only counted, ""
+    if unknown. limit_units: units that it may use while they are free; None for no more than its request.
     used_mib: memory that its containers use; None if unknown. state: `running`, `terminating` or `unknown card`; or
     `pending`, for a pod without a node; or `gone`, for one that a watch has just seen end.
     """
@@ -41,6 +43,7 @@ class HoldingPod(Answer, frozen=True):
     state: str
     isolation: str = ""
     used_mib: int | None = msgspec.field(default=None, name="usedMiB")
+    limit_units: int | None = None
 
 
 class HoldingPods(Answer, frozen=True):
@@ -88,6 +91,7 @@ def _waiting(pod: Pod) -> HoldingPod:
         exclusive=request is not None and request.exclusive,
         scheduler=pod.scheduler_name,
         state=_PENDING,
+        limit_units=None if request is None else request.limit_units,
     )
 
 
@@ -97,9 +101,10 @@ def gone(pod: HoldingPod) -> HoldingPod:
 
 
 def _holding(tables: Tables, record: PodRecord) -> HoldingPod:
-    cards = cards_of(tables, record)
+    cards, request = cards_of(tables, record), record.pod.template.gpu_request
     row = tables.row_of.get(record.node)
-    uuids = {} if row is None else {slot.card.index: slot.card.uuid for slot in tables.cards.slots[row]}
+    there = {} if row is None else {slot.card.index: slot.card for slot in tables.cards.slots[row]}
+    kinds = {there[index].isolation or NONE for index in cards}
     terminating = "terminating" if record.pod.terminating else "running"
     return HoldingPod(
         namespace=record.pod.key.namespace,
@@ -107,18 +112,25 @@ def _holding(tables: Tables, record: PodRecord) -> HoldingPod:
         node=record.node,
         units=sum(cards.values()) or record.written.units,
         cards=dict(sorted(cards.items())),
-        uuids=tuple(uuids[index] for index in sorted(cards)),
+        uuids=tuple(there[index].uuid for index in sorted(cards)),
         exclusive=record.exclusive,
         scheduler=record.pod.scheduler_name,
         state=terminating if cards else "unknown card",
+        isolation=",".join(sorted(kinds)) if kinds != {NONE} else "",
+        limit_units=None if request is None else request.limit_units,
     )
 
 
 def reported(found: HoldingPods, isolation: Mapping[str, str], used_mib: Mapping[tuple[str, str], int]) -> HoldingPods:
-    """Add the reports of the pods' nodes. isolation: by node; used_mib: by namespace and name."""
+    """Add the reports of the pods' nodes. isolation: by node; used_mib: by namespace and name.
+
+    The inventory comes first: plugins of older versions do not say in it what they enforce.
+    """
     pods = tuple(
         msgspec.structs.replace(
-            pod, isolation=isolation.get(pod.node, ""), used_mib=used_mib.get((pod.namespace, pod.name))
+            pod,
+            isolation=pod.isolation or isolation.get(pod.node, ""),
+            used_mib=used_mib.get((pod.namespace, pod.name)),
         )
         for pod in found.pods
     )
@@ -147,30 +159,29 @@ def pod_lines(found: HoldingPods, *, wide: bool = False, namespaces: bool = Fals
     rows = [_row(pod, found.unit_mib, wide=wide, namespaces=namespaces) for pod in pods]
     tones = [_tone(pod, found.unit_mib) for pod in pods]
     first = int(namespaces)
-    texts = columns(head, rows, right=(first + 3, first + 5))
+    texts = columns(head, rows, right=(first + 3, first + 4, first + 6))
     return (Line(text, tone) for text, tone in zip(texts, (Tone.HEAD, *tones), strict=True))
 
 
 def _tone(pod: HoldingPod, unit_mib: int) -> Tone:
     if pod.state == "unknown card":
         return Tone.BAD
-    uses_more = (pod.used_mib or 0) > pod.units * unit_mib
+    uses_more = (pod.used_mib or 0) > (pod.limit_units or pod.units) * unit_mib
     return Tone.WARNING if uses_more or pod.state == _PENDING else Tone.PLAIN
 
 
 def _row(pod: HoldingPod, unit_mib: int, *, wide: bool, namespaces: bool) -> tuple[str, ...]:
     cards = ",".join(f"{index} ({units})" for index, units in pod.cards.items()) or ("?" if pod.node else _NOWHERE)
     used = "-" if pod.used_mib is None else f"{pod.used_mib} MiB"
-    limit = _limit(pod.isolation) if pod.node else _NOWHERE
-    row = (pod.name, pod.node or _NOWHERE, cards, amount(pod.units, unit_mib), limit, used, pod.state)
+    limit = _NOWHERE if pod.limit_units is None else amount(pod.limit_units, unit_mib)
+    kinds = _kinds(pod.isolation) if pod.node else _NOWHERE
+    row = (pod.name, pod.node or _NOWHERE, cards, amount(pod.units, unit_mib), limit, kinds, used, pod.state)
     extra = (pod.scheduler, ",".join(pod.uuids) or "-") if wide else ()
     return (*((pod.namespace,) if namespaces else ()), *row, *extra)
 
 
-def _limit(isolation: str) -> str:
-    if not isolation:
-        return "unknown"
-    return "advisory" if isolation == NONE else f"enforced ({isolation})"
+def _kinds(isolation: str) -> str:
+    return ",".join(ADVISORY if kind == NONE else kind for kind in isolation.split(",")) if isolation else "unknown"
 
 
 def amount(units: int, unit_mib: int) -> str:

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from config.protocol import names
+from config.protocol.isolation import worded
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import Outcome, Placement, PodEvaluation
 from scheduler.framework.diagnosis import Diagnosis
@@ -38,7 +39,7 @@ Explaining: TypeAlias = Generator[None, None, Explanation]
 
 
 def asks(pod: Pod, unit_mib: int) -> str:
-    """Return a sentence about the pod's request, such as 15 GiB on each of 2 cards, or about its error."""
+    """Return a sentence about the pod's request and limit, such as 15 GiB on each of 2 cards, or about its error."""
     request, unit = pod.template.gpu_request, unit_name(unit_mib)
     if wrong := pod.template.gpu_request_error:
         return sentence(f"its request is invalid: {wrong}")
@@ -47,7 +48,9 @@ def asks(pod: Pod, unit_mib: int) -> str:
     where = "on one card" if request.cards == 1 else f"{request.units_per_card} on each of {request.cards} cards"
     alone = " that no other pod uses" if request.exclusive else ""
     join = " " if request.cards == 1 else ": "
-    return f"It requests {request.units} {unit}{join}{where}{alone}."
+    enforced = " where memory is enforced" if request.isolated else ""
+    limit = f", and may use up to {request.limit_units} while they are free" if request.limit_units is not None else ""
+    return f"It requests {request.units} {unit}{join}{where}{alone}{enforced}{limit}."
 
 
 def explain(
@@ -230,12 +233,20 @@ def cards_of(tables: Tables, record: PodRecord) -> dict[int, int]:
     return {slots[slot].card.index: units for slot, units in record.held.places}
 
 
+def _isolation(tables: Tables, pod: Pod) -> dict[int, str]:
+    """Return by index what enforces shares of memory on the cards of the pod's node."""
+    row = tables.row_of.get(pod.node_name)
+    return {} if row is None else {slot.card.index: slot.card.isolation for slot in tables.cards.slots[row]}
+
+
 def _whereabouts(reading: ClusterSnapshot, pod: Pod) -> str:
     cards = _place(reading.engine, pod).cards
     unit = unit_name(reading.unit_mib)
     told = f"It is on node {pod.node_name}"
     if cards:
-        told += ", with " + " and ".join(f"{units} {unit} of card {index}" for index, units in cards.items())
+        kinds = _isolation(reading.engine.tables, pod)
+        parts = (f"{units} {unit} of card {index} ({worded(kinds[index])})" for index, units in cards.items())
+        told += ", with " + " and ".join(parts)
     elif pod.template.gpu_units:
         told += "; its cards cannot be read, so its request counts against each of them"
     if pod.terminating:

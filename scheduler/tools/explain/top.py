@@ -36,7 +36,8 @@ _STATES: Final[Mapping[int, str]] = {
 class UsedCard(Answer, frozen=True):
     """Usage of a card. requested: units that pods on it hold. free: >= 0. out: why it takes no new pods, or "".
 
-    held: whether a pod holds it exclusively. holders: its pods, those with the most units first.
+    held: whether a pod holds it exclusively. holders: its pods, those with the most units first. isolation: kind that
+    enforces shares of its memory, "" if nothing does.
     """
 
     node: str
@@ -50,6 +51,7 @@ class UsedCard(Answer, frozen=True):
     held: bool
     pods: int
     holders: tuple[HeldUnits, ...] = ()
+    isolation: str = ""
 
 
 class UsedNode(Answer, frozen=True):
@@ -58,6 +60,7 @@ class UsedNode(Answer, frozen=True):
     pods: number of pods that hold units.
     fragmented: free units that the cluster's pods could not use, averaged over their requests. unknown: units of pods
     on cards that the node does not announce. problem: why no card takes new pods, or "". models: its cards' models.
+    isolation: kinds on its cards, with "" for cards without any.
     """
 
     node: str
@@ -73,6 +76,7 @@ class UsedNode(Answer, frozen=True):
     unknown: int
     problem: str
     models: tuple[str, ...] = ()
+    isolation: tuple[str, ...] = ()
 
 
 class ClusterUsage(Answer, frozen=True):
@@ -80,7 +84,7 @@ class ClusterUsage(Answer, frozen=True):
 
     waiting: pods that wait for this scheduler. fragmented: as in UsedNode, but rounded only once, so it may differ from
     the sum over the nodes. largest: units of the largest card, whatever is on it. too_large: waiting pods that request
-    more than that on one card.
+    more than that on one card. enforced: cards on which something enforces shares of memory.
     """
 
     nodes: int
@@ -98,6 +102,7 @@ class ClusterUsage(Answer, frozen=True):
     problems: int
     largest: int = 0
     too_large: int = 0
+    enforced: int = 0
 
 
 class Top(Answer, frozen=True):
@@ -121,7 +126,9 @@ def top(engine: Engine) -> Top:
             nodes.append(_node(tables, name, own, pods, round(measure.unusable[row])))
     cluster = _cluster(nodes, sum(engine.queue.lengths().values()), round(measure.total().unusable))
     largest = tables.target.layouts().largest()
-    cluster = msgspec.structs.replace(cluster, largest=largest, too_large=_larger_than(largest, engine))
+    enforced = sum(bool(card.isolation) for card in cards)
+    too_large = _larger_than(largest, engine)
+    cluster = msgspec.structs.replace(cluster, largest=largest, too_large=too_large, enforced=enforced)
     return Top(cluster=cluster, nodes=tuple(nodes), cards=tuple(cards))
 
 
@@ -167,6 +174,7 @@ def _card(tables: Tables, row: int, number: int, slot: CardOnNode, holders: Sequ
         held=held,
         pods=len(holders),
         holders=tuple(sorted(holders, key=lambda one: (-one.units, one.pod))),
+        isolation=card.isolation,
     )
 
 
@@ -204,6 +212,7 @@ def _node(tables: Tables, name: str, cards: Sequence[UsedCard], pods: int, fragm
         unknown=int(tables.cards.lost[row]),
         problem=_all_out(cards, tables.cards.slots[row]) or _problem(tables, row),
         models=tuple(dict.fromkeys(card.model for card in cards if card.model)),
+        isolation=tuple(dict.fromkeys(card.isolation for card in cards)),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from config.protocol.isolation import ADVISORY
 from scheduler.process.terminal import columns
 from scheduler.tools.explain.text import held_by
 from scheduler.tools.explain.tones import Line, Tone
@@ -22,6 +23,7 @@ def cluster_lines(of: ClusterUsage) -> Iterator[Line]:
     if of.too_large:
         pods = "1 waiting pod is" if of.too_large == 1 else f"{of.too_large} waiting pods are"
         yield Line(f"{pods} larger than every card (largest {of.largest}).", Tone.WARNING)
+    yield Line(f"Cards on which memory is enforced: {of.enforced}, advisory: {of.cards - of.enforced}.")
     if of.out or of.held:
         yield Line(f"Cards out of use: {of.out}, held exclusively: {of.held}.", Tone.BAD if of.out else Tone.PLAIN)
     if of.problems:
@@ -32,20 +34,21 @@ def cluster_lines(of: ClusterUsage) -> Iterator[Line]:
 
 _NODES: Final = (
     *("NODE", "CARDS", "UNITS", "REQUESTED", "FREE", "FRAGMENTED", "MOST-FREE", "OUT", "HELD", "PODS"),
-    "PROBLEM",
+    *("ISOLATION", "PROBLEM"),
 )
-_CARDS: Final = ("NODE", "CARD", "MODEL", "UNITS", "REQUESTED", "FREE", "PODS", "UUID", "STATE")
+_CARDS: Final = ("NODE", "CARD", "MODEL", "UNITS", "REQUESTED", "FREE", "PODS", "UUID", "ISOLATION", "STATE")
 
 
 def node_lines(found: Top, *, wide: bool = False) -> Iterator[Line]:
     """Yield a header, and a line for each node."""
-    *numbers, last = _NODES
-    head = (*numbers, *(("MODELS",) if wide else ()), last)
+    *numbers, isolation, last = _NODES
+    head = (*numbers, isolation, *(("MODELS",) if wide else ()), last)
     rows = [
         (
             node.node,
             *(str(number) for number in (node.cards, node.units, node.requested, node.free, node.fragmented)),
             *(str(number) for number in (node.most_free, node.out, node.held, node.pods)),
+            ",".join(kind or ADVISORY for kind in node.isolation) or "-",
             *((",".join(node.models) or "-",) if wide else ()),
             "; ".join(_problems(node)),
         )
@@ -69,7 +72,7 @@ def card_lines(found: Top, *, wide: bool = False) -> Iterator[Line]:
     rows = [
         (
             *(card.node, str(card.index), card.model or "-", str(card.units), str(card.requested), str(card.free)),
-            *(str(card.pods), card.uuid, _state(card, problems[card.node])),
+            *(str(card.pods), card.uuid, card.isolation or ADVISORY, _state(card, problems[card.node])),
             *((", ".join(map(held_by, card.holders)) or "-",) if wide else ()),
         )
         for card in found.cards

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from config.protocol.isolation import ADVISORY
 from scheduler.process.terminal import columns, printable, some
 from scheduler.tools.inspect.view import Holder, InspectedCard, InspectedNode
 
@@ -32,9 +33,9 @@ def wide(nodes: Sequence[InspectedNode], *, used: bool = False) -> str:
 
     used: only cards with pods.
     """
-    head = ("NODE", "IPADDRESS", "CARD", "MODEL", "HEALTH", "ALLOCATED", "TOTAL", "FREE", "UUID", "PODS")
+    head = ("NODE", "IPADDRESS", "CARD", "MODEL", "HEALTH", "ISOLATION", "ALLOCATED", "TOTAL", "FREE", "UUID", "PODS")
     rows = [row for node in nodes for row in _card_rows(node, used=used)]
-    lines = [*columns(head, rows, right=(2, 5, 6, 7)), *_problems(nodes)]
+    lines = [*columns(head, rows, right=(2, 6, 7, 8)), *_problems(nodes)]
     return printable(lines)
 
 
@@ -57,13 +58,14 @@ def _card_rows(node: InspectedNode, *, used: bool) -> Iterator[tuple[str, ...]]:
             continue
         numbers = (str(card.allocated), str(card.total), str(card.total - card.allocated))
         health, shown = card.out or card.health or "-", (card.model or "-", card.uuid or "-")
-        yield (node.name, node.address, str(card.index), shown[0], health, *numbers, shown[1], some(pods, _MOST_PODS))
+        first = (node.name, node.address, str(card.index), shown[0], health, card.isolation or ADVISORY)
+        yield (*first, *numbers, shown[1], some(pods, _MOST_PODS))
     lost = [f"{held.namespace}/{held.name} {held.pending}" for held in node.holders if held.pending]
     if lost:
         pods_named = some(lost, _MOST_PODS)
-        yield (node.name, node.address, "?", "-", "-", str(node.pending), "-", "-", "-", pods_named)
+        yield (node.name, node.address, "?", "-", "-", "-", str(node.pending), "-", "-", "-", pods_named)
     elif not node.cards and node.total > 0:
-        yield (node.name, node.address, "-", "-", "-", "0", str(node.total), str(node.total), "-", "")
+        yield (node.name, node.address, "-", "-", "-", "-", "0", str(node.total), str(node.total), "-", "")
 
 
 def _node_rows(node: InspectedNode, cells: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -132,6 +134,7 @@ def _card_json(card: InspectedCard) -> dict[str, object]:
         "model": card.model,
         "reason": card.reason,
         "cordoned": card.cordoned,
+        "isolation": card.isolation,
     }
 
 

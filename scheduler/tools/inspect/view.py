@@ -39,7 +39,8 @@ def no_units(reason: str) -> str:
 class InspectedCard:
     """One card. total, allocated: units. uuid, model, health, reason: "" on a node without an inventory.
 
-    reason: for a health other than `healthy`, or for missing units. cordoned: by the node's annotation.
+    reason: for a health other than `healthy`, or for missing units. cordoned: by the node's annotation. isolation: kind
+    that enforces shares of its memory, "" if nothing does.
     """
 
     index: int
@@ -50,6 +51,7 @@ class InspectedCard:
     model: str = ""
     reason: str = ""
     cordoned: bool = False
+    isolation: str = ""
 
     @property
     def not_offered(self) -> bool:
@@ -107,6 +109,7 @@ def empty_cards(node: ListedNode, resources: ListedResources) -> EmptyCards:
             model=card.model,
             reason=card.reason,
             cordoned=card.uuid in cordoned or str(card.index) in cordoned,
+            isolation=card.isolation,
         )
         for card in decoded.cards
     )

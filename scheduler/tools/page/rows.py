@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from config.protocol.isolation import worded
 from scheduler.kube.port import PodKey
 from scheduler.state.cards.card_arrays import CardStore
 from scheduler.state.cards.card_columns import CardOnNode
@@ -130,7 +131,7 @@ def _flags(record: PodRecord) -> int:
 
 
 class CardDetail(msgspec.Struct, rename="camel"):
-    """One card of one node. health: with its reason. out: an Out."""
+    """One card of one node. health: with its reason. out: an Out. isolation: in words."""
 
     index: int
     uuid: str
@@ -140,6 +141,7 @@ class CardDetail(msgspec.Struct, rename="camel"):
     health: str
     reason: str
     out: int
+    isolation: str
 
 
 class PodDetail(msgspec.Struct, rename="camel"):
@@ -214,6 +216,7 @@ def _card(stored: CardStore, row: int, number: int, slot: CardOnNode) -> CardDet
         health=str(slot.card.health),
         reason=slot.card.reason,
         out=int(stored.out[number, row]),
+        isolation=worded(slot.card.isolation),
     )
 
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from config.protocol import names
 from scheduler.core.scheduling_cycle import NoFit
 from scheduler.dispatch.pod_messages import PodMessage, PodMessages
 from scheduler.dispatch.waiting_series import WaitingCopy
@@ -17,7 +18,7 @@ from scheduler.metrics.metrics import Metrics
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
-from tests.support.builders import bound, cluster, engine, pod, wire_node
+from tests.support.builders import bound, card, cluster, engine, pod, wire_node
 from tests.support.placing import on_card
 
 GIB = 2**30
@@ -84,6 +85,31 @@ def test_nodes_have_sums_and_cards_a_histogram() -> None:
     assert found["gpushare_scheduler_card_free_ratio_count", ""] == 2
     assert found["scheduler_pending_pods", "unschedulable"] == 5
     assert not [name for name, _ in found if name.startswith("gpushare_scheduler_card_memory")]
+
+
+def test_cards_are_counted_by_what_enforces_their_memory_whatever_a_node_announces() -> None:
+    tables = cluster(a=[16])
+    kinds = ("driver", "driver", "mps", "hami-core", "own", "", "invented", 'x"y')
+    cards = [replace(card(number, 16, node="b"), isolation=kind) for number, kind in enumerate(kinds)]
+    tables.upsert_node(wire_node("b", cards))
+    found = {labels: value for (name, labels), value in shown(tables).items() if name == series.ISOLATION.name}
+    assert found == {"driver": 2, "mps": 1, "hami-core": 1, "own": 1, "advisory": 2, "other": 2}
+    tables.remove_node("b")
+    assert shown(tables)[series.ISOLATION.name, "driver"] == 0
+
+
+def test_a_namespace_shows_its_limits_beside_its_requests() -> None:
+    tables = cluster(a=[16, 16])
+    limit = {names.GPU_MEM_LIMIT: "8"}
+    tables.add(bound(pod("p", 3, namespace="ml", annotations=limit), "a", on_card(0, 3)))
+    tables.add(bound(pod("q", 2, namespace="ml"), "a", on_card(1, 2)))
+    found = shown(tables)
+    assert (found[series.NAMESPACE_REQUESTED.name, "ml"], found[series.NAMESPACE_LIMIT.name, "ml"]) == (
+        5 * GIB,
+        10 * GIB,
+    )
+    tables.remove("uid-ml-p")
+    assert shown(tables)[series.NAMESPACE_LIMIT.name, "ml"] == 2 * GIB
 
 
 def test_memory_is_counted_in_the_unit_of_its_node() -> None:

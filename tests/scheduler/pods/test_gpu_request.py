@@ -1,5 +1,7 @@
 """What a pod asks of GPU cards: every written form, and the words for a wrong one."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,10 +84,40 @@ def test_whole_cards(options: dict[str, object], exclusive: bool) -> None:  # no
 
 
 @pytest.mark.parametrize(
-    "key", [names.EXCLUSIVE, names.CARD_MODELS, names.CARD_UUIDS, names.CARD_POLICY, names.NODE_POLICY]
+    "key",
+    [
+        *(names.EXCLUSIVE, names.CARD_MODELS, names.CARD_UUIDS, names.CARD_POLICY, names.NODE_POLICY),
+        *(names.ISOLATION, names.GPU_MEM_LIMIT),
+    ],
 )
 def test_what_is_an_annotation_is_not_read_as_a_label(key: str) -> None:
     assert ask(4, labels={key: "spread"}) == ask(4)
+
+
+def test_required_isolation_is_read() -> None:
+    assert annotated(isolation="required").isolated
+    assert not ask().isolated
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        pytest.param({"gpu_mem": [3, 2]}, None, id="no limit"),
+        pytest.param({"gpu_mem": [3, 2], "annotations": {names.GPU_MEM_LIMIT: "8"}}, 16, id="each container"),
+        pytest.param({"gpu_mem": [3, 2], "annotations": {names.GPU_MEM_LIMIT: "c0=8"}}, 10, id="one container"),
+        pytest.param(
+            {"gpu_mem": [3, 0], "init_gpu_mem": [9], "annotations": {names.GPU_MEM_LIMIT: "c0=4"}},
+            9,
+            id="the init container's request is more",
+        ),
+    ],
+)
+def test_the_limit_adds_up_like_the_request_and_changes_nothing_else(
+    options: dict[str, object], limit: int | None
+) -> None:
+    request = ask(**options)  # type: ignore[arg-type]
+    assert request.limit_units == limit
+    assert replace(request, limit_units=None) == ask(**{**options, "annotations": None})  # type: ignore[arg-type]
 
 
 def test_policies_are_read() -> None:
@@ -143,6 +175,16 @@ def test_a_selection_accepts(selection: Selection, accepted: set[str]) -> None:
             {"annotations": {names.EXCLUSIVE: "yes"}},
             "gpushare/exclusive: 'yes' is unknown; expected true or",
             id="yes",
+        ),
+        pytest.param(
+            {"annotations": {names.ISOLATION: "preferred"}},
+            "gpushare/isolation: 'preferred' is unknown; expected required",
+            id="isolation",
+        ),
+        pytest.param(
+            {"annotations": {names.GPU_MEM_LIMIT: "3"}},
+            "gpushare/gpu-mem-limit: container c0 requests 4 units, more than the limit of 3",
+            id="limit",
         ),
         pytest.param(
             {"annotations": {names.NODE_POLICY: "tight"}},

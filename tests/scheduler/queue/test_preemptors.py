@@ -47,7 +47,7 @@ class WithoutCards(Left):
 
     def cards(self, row: int) -> AvailableOnCards:  # noqa: ARG002 - of each
         none = np.zeros(0, dtype=np.int64)
-        return AvailableOnCards(none, none.astype(np.bool_), none, none)
+        return AvailableOnCards(none, none.astype(np.bool_), none, none, none)
 
 
 def nobody(_pod: Pod) -> bool:

@@ -56,7 +56,7 @@ plenty = Plenty()
 def one_card(units: int) -> AvailableOnCards:
     """A card that fits any model and UUID."""
     bits = np.full(1, ANY_BIT, dtype=np.int64)
-    return AvailableOnCards(np.full(1, units, dtype=np.int64), np.ones(1, dtype=np.bool_), bits, bits)
+    return AvailableOnCards(np.full(1, units, dtype=np.int64), np.ones(1, dtype=np.bool_), bits, bits, bits)
 
 
 class Gates:

@@ -224,6 +224,7 @@ class History(RuleBasedStateMachine):
         ready = cards.state == int(GpuState.READY)
         assert np.array_equal(cards.node_free, np.where(ready, cards.allocatable - cards.counted, 0))
         assert np.array_equal(cards.held, stored.holders.sum(axis=0))
+        assert cards.isolation == Counter(slot.card.isolation for slots in cards.slots for slot in slots)
         for name, row in tables.row_of.items():
             inventory = tables.inventory(name)
             for slot, card in enumerate(inventory.cards if inventory.has_uuids else ()):
@@ -231,14 +232,19 @@ class History(RuleBasedStateMachine):
 
     def check_namespaces(self, process: Process) -> None:
         """What metrics say that they request. See docs/develop/decisions/0068."""
-        tables, requested = process.engine.tables, Counter[str]()
+        tables, requested, above = process.engine.tables, Counter[str](), Counter[str]()
         nominated = (record for row in tables.row_of.values() for record in tables.nominated_on(row))
         for record in chain(tables.records(), nominated):
             units = record.pod.template.gpu_units
             if units and record.held is not None:
-                requested[record.pod.key.namespace] += units * int(tables.cards.unit_mib[tables.row_of[record.node]])
-        found = tables.fact(NamespaceMemory).requested
-        assert found == {namespace: mib * 2**20 for namespace, mib in requested.items()}
+                unit_mib = int(tables.cards.unit_mib[tables.row_of[record.node]])
+                requested[record.pod.key.namespace] += units * unit_mib
+                request = record.pod.template.gpu_request
+                if request is not None and request.limit_units is not None and request.limit_units > units:
+                    above[record.pod.key.namespace] += (request.limit_units - units) * unit_mib
+        found = tables.fact(NamespaceMemory)
+        assert found.requested == {namespace: mib * 2**20 for namespace, mib in requested.items()}
+        assert found.above == {namespace: mib * 2**20 for namespace, mib in above.items()}
 
     def check_no_pod_is_lost(self, process: Process) -> None:
         """A pod that waits for us is known to wait, or has been placed; what is assumed is being bound."""

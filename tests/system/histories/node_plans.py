@@ -81,6 +81,11 @@ def node(name: str, *units: int, old: bool = False, zone: str = "a", model: str 
     return NodePlan(name, cards, old, {ZONE: zone})
 
 
+def enforced(plan: NodePlan) -> NodePlan:
+    """The node with something that enforces shares of its first card's memory."""
+    return replace(plan, cards=(replace(plan.cards[0], isolation="mps"), *plan.cards[1:]))
+
+
 PLANS: Final = {
     plan.name: plan
     for plan in (
@@ -88,6 +93,7 @@ PLANS: Final = {
         node("twin", 16, 16, zone="b"),
         node("many", 4, 4, 4, 4, 4),
         node("mixed", 24, 6, zone="b", model="X"),
+        enforced(node("limits", 12, 12)),
         node("old", 10, 10, old=True),
         node("rack", *[5] * 9, zone="b"),
         node("cpu"),
@@ -120,6 +126,10 @@ def _in_units_of(unit_mib: int) -> Change:
     return change
 
 
+def _all_with(**fields: str) -> Change:
+    return lambda plan: replace(plan, cards=tuple(replace(c, **fields) for c in plan.cards))  # type: ignore[arg-type]
+
+
 def _resized(by: int) -> Change:
     def change(plan: NodePlan) -> NodePlan:
         return replace(plan, cards=tuple(replace(c, units=max(1, c.units + by)) for c in plan.cards))
@@ -143,6 +153,10 @@ CHANGES: Final[Mapping[str, Change]] = {
     "first card exchanged": _replaced,
     "cards smaller": _resized(-3),
     "cards larger": _resized(3),
+    "memory enforced": _all_with(isolation="driver"),
+    "memory advisory": _all_with(isolation=""),
+    "all cards are MIG instances": _all_with(parent="GPU-parent"),
+    "no card is a MIG instance": _all_with(parent=""),
     "cordon by index": _with(cordon="1"),
     "cordon by UUID": lambda plan: replace(plan, cordon=",".join(c.uuid for c in plan.cards[:1])),
     "uncordoned": _with(cordon=""),

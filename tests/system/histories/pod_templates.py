@@ -75,6 +75,13 @@ OURS: Final[Mapping[str, dict[str, Any]]] = {
     "spread": {"gpu_mem": 2, "annotations": {names.CARD_POLICY: "spread", names.NODE_POLICY: "spread"}},
     "model X": {"gpu_mem": 4, "annotations": {names.CARD_MODELS: "X"}},
     "not that card": {"gpu_mem": 4, "annotations": {names.CARD_UUIDS: "!GPU-twin-0"}},
+    "enforced": {"gpu_mem": 3, "annotations": {names.ISOLATION: names.ISOLATION_REQUIRED}},
+    "two enforced cards": {
+        "gpu_mem": 4,
+        "annotations": {names.ISOLATION: names.ISOLATION_REQUIRED, names.GPU_COUNT: "2"},
+    },
+    "more while it is free": {"gpu_mem": 3, "annotations": {names.GPU_MEM_LIMIT: "8"}},
+    "unknown isolation": {"gpu_mem": 1, "annotations": {names.ISOLATION: "please"}},
     "zone a": {"gpu_mem": 2, "nodeSelector": {ZONE: "a"}},
     "not zone b": {"gpu_mem": 2, "affinity": _NOT_B},
     "better in zone b": {"gpu_mem": 2, "affinity": _PREFERS_B},

@@ -59,7 +59,7 @@ export function node(detail, unit) {
     draw(bar, { units: card.units, taken: card.taken, out: card.out, alone: parts.some((part) => part[3] & EXCLUSIVE), parts, width: 320, unit, title });
     const health = card.out ? `${OUT[card.out]}${card.reason ? ` (${card.reason})` : ""}` : "ready";
     return [make("h3", "", `Card ${card.index}: ${card.taken} of ${card.units} ${unit}`), make("div", "big", bar),
-      make("p", "hint", `${card.model || "unknown model"} · ${health} · `, make("code", "", card.uuid || "no UUID"))];
+      make("p", "hint", `${card.model || "unknown model"} · ${health} · memory ${card.isolation} · `, make("code", "", card.uuid || "no UUID"))];
   });
   const pods = detail.pods.map((pod) => [podName(pod.namespace, pod.name),
     pairs(pod.places).map(([slot, units]) => `${units} on ${detail.cards[slot] ? detail.cards[slot].index : slot}`).join(", "), flagsOf(pod.flags) || "–"]);

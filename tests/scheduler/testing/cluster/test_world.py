@@ -1,5 +1,6 @@
 """The world of the cluster in memory, where the contract suite does not reach it, and what its checker finds."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
@@ -204,7 +205,8 @@ def test_a_bound_pod_is_no_longer_nominated() -> None:
 
 
 NOW_S: Final = 5.0
-UNITS: Final = {"p": 10, "q": 10, "alone": 10, "small": 1}  # of pods; `alone` wants its card to itself
+# Of pods; `alone` wants its card to itself, `isolated` requires isolation.
+UNITS: Final = {"p": 10, "q": 10, "alone": 10, "small": 1, "isolated": 2}
 
 
 def checked() -> tuple[World, ClusterChecker, list[str]]:
@@ -215,7 +217,9 @@ def checked() -> tuple[World, ClusterChecker, list[str]]:
     )
     world.nodes.add(wire_node("a", [card(0, 16), card(1, 16, health=Health.UNHEALTHY)]))
     for name, units in UNITS.items():
-        world.pods.create(manifest(name, units, annotations={names.EXCLUSIVE: str(name == "alone").lower()}))
+        isolation = {names.ISOLATION: names.ISOLATION_REQUIRED} if name == "isolated" else {}
+        asked = {names.EXCLUSIVE: str(name == "alone").lower(), **isolation}
+        world.pods.create(manifest(name, units, annotations=asked))
     return world, checker, told
 
 
@@ -246,6 +250,11 @@ def test_a_binding_is_seen_with_its_cards() -> None:
         pytest.param(
             [("p", "a", 1)], "pod default/p was bound to card 1 of a, which is unhealthy", id="an unhealthy card"
         ),
+        pytest.param(
+            [("isolated", "a", 0)],
+            "pod default/isolated requires isolation, but memory is not enforced on its card",
+            id="an advisory card",
+        ),
         pytest.param([("p", "b", 0)], "pod default/p was bound to b, which does not exist", id="no such node"),
     ],
 )
@@ -254,6 +263,14 @@ def test_a_binding_that_must_not_be_is_a_violation(bindings: list[tuple[str, str
     for name, node, index in bindings:
         world.pods.bind("default", name, node, on_card(index, UNITS[name]))
     assert checker.violations == [violation]
+
+
+def test_two_cards_of_which_one_is_an_instance_are_a_violation() -> None:
+    world, checker, _ = checked()
+    world.nodes.add(wire_node("b", [card(0, 16, node="b"), dataclasses.replace(card(1, 16, node="b"), parent="GPU-b")]))
+    shares = Allocation({0: {0: 5, 1: 5}}, {}, {0: "GPU-b-0", 1: "GPU-b-1"}, 1024)
+    world.pods.bind("default", "p", "b", encode(shares, LegacyFields(10, 16, 0)))
+    assert checker.violations == ["pod default/p has 2 cards, and one of them is a MIG instance"]
 
 
 @pytest.mark.parametrize("key", names.ALLOCATION_KEYS)

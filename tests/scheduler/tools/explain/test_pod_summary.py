@@ -22,7 +22,8 @@ def test_a_pod_that_fits_is_told_where_it_would_go() -> None:
 def test_a_bound_pod_is_told_where_it_is() -> None:
     of = world(a=[16, 16])
     there(of, "p", 3, "a", 1)
-    assert lines(explained(of, "p")) == ["Pod default/p is bound.", "It is on node a, with 3 GiB of card 1."]
+    where = "It is on node a, with 3 GiB of card 1 (advisory)."
+    assert lines(explained(of, "p")) == ["Pod default/p is bound.", where]
 
 
 def test_a_bound_pod_whose_cards_are_not_known_is_told_so() -> None:

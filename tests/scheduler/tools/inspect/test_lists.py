@@ -173,13 +173,14 @@ def test_wide_has_a_line_per_card_with_its_pods() -> None:
     pods = [*PODS, pod("lost", "2", on="gpu-node-c"), HELD[0]]
     head, first, _, second, third, other, lost, problem = wide(viewed([*NODES, AWAY], pods)).splitlines()
     assert head.split()[:5] == ["NODE", "IPADDRESS", "CARD", "MODEL", "HEALTH"]
-    assert head.split()[5:] == ["ALLOCATED", "TOTAL", "FREE", "UUID", "PODS"]
+    assert head.split()[5:] == ["ISOLATION", "ALLOCATED", "TOTAL", "FREE", "UUID", "PODS"]
     assert first.split() == [
         "gpu-node-a",
         "192.168.0.71",
         "0",
         "-",
         "-",
+        "advisory",
         "3",
         "15",
         "12",
@@ -188,10 +189,10 @@ def test_wide_has_a_line_per_card_with_its_pods() -> None:
         "3",
     ]
     assert second.split()[:3] == ["gpu-node-b", "unknown", "0"]
-    assert third.split()[2:] == ["0", "M", "healthy", "3", "15", "12", "GPU-0", "default/old-0", "3"]
-    assert other.split()[2:9] == ["1", "M", "healthy", "0", "15", "15", "GPU-1"]
+    assert third.split()[2:] == ["0", "M", "healthy", "advisory", "3", "15", "12", "GPU-0", "default/old-0", "3"]
+    assert other.split()[2:10] == ["1", "M", "healthy", "advisory", "0", "15", "15", "GPU-1"]
     assert problem == "gpu-node-c: nothing is allocatable: its device plugin is not running"
-    assert lost.split()[2:] == ["?", "-", "-", "2", "-", "-", "-", "default/lost", "2"]
+    assert lost.split()[2:] == ["?", "-", "-", "-", "2", "-", "-", "-", "default/lost", "2"]
 
 
 def test_used_leaves_out_what_no_pod_is_on() -> None:

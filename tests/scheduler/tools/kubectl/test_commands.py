@@ -60,8 +60,8 @@ def test_top_shows_nodes_and_reads_nothing_that_it_does_not_show(server: Listing
     assert (ran.exit_code, ran.stderr) == (0, "")
     head, a, b = ran.stdout.splitlines()
     assert head.split()[:6] == ["NODE", "CARDS", "UNITS", "REQUESTED", "FREE", "FRAGMENTED"]
-    assert a.split() == ["a", "2", "32", "3", "29", "0", "16", "0", "0", "1"]
-    assert b.split() == ["b", "2", "32", "0", "32", "0", "16", "0", "0", "0"]
+    assert a.split() == ["a", "2", "32", "3", "29", "0", "16", "0", "0", "1", "advisory"]
+    assert b.split() == ["b", "2", "32", "0", "32", "0", "16", "0", "0", "0", "advisory"]
     asked = {NODES, PODS, "/api/v1/namespaces/kube-system/configmaps", DEPLOYMENTS}
     assert {path for _, path in server.requests} == asked
 

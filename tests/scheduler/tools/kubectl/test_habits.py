@@ -294,7 +294,7 @@ def test_watch_prints_a_last_row_of_a_pod_that_ends(server: ListingServer, tmp_p
         assert {process.stdout.readline().split()[0] for _ in range(2)} == {"p", "waits"}
         held = server.lists[PODS][0]["metadata"]
         held |= {"resourceVersion": "200", "deletionTimestamp": "2026-11-22T08:42:09Z"}
-        assert process.stdout.readline().split()[::8] == ["p", "terminating"]
+        assert process.stdout.readline().split()[::9] == ["p", "terminating"]
         for pod in server.lists[PODS]:
             pod["metadata"]["resourceVersion"] = "300"
         server.deleted[PODS], server.lists[PODS] = server.lists[PODS], []

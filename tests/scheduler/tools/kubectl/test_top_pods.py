@@ -77,9 +77,9 @@ def rows(ran: Result) -> list[list[str]]:
 def test_pods_of_the_namespace_with_what_they_hold_and_use(server: ListingServer, tmp_path: Path) -> None:
     ran = run(server, tmp_path)
     head, row, waits = (line.split() for line in ran.stdout.splitlines())
-    assert head == ["NAME", "NODE", "CARDS", "REQUESTED", "LIMIT", "USED", "STATE"]
-    assert row == ["web", "a", "0", "(3)", "3", "GiB", "enforced", "(mps)", "4", "MiB", "running"]
-    assert waits == ["waits", "-", "-", "8", "GiB", "-", "-", "pending"]
+    assert head == ["NAME", "NODE", "CARDS", "REQUESTED", "LIMIT", "ISOLATION", "USED", "STATE"]
+    assert row == ["web", "a", "0", "(3)", "3", "GiB", "-", "mps", "4", "MiB", "running"]
+    assert waits == ["waits", "-", "-", "8", "GiB", "-", "-", "-", "pending"]
 
 
 def test_a_pod_that_waits_is_shown_but_counted_apart(server: ListingServer, tmp_path: Path) -> None:
@@ -115,6 +115,9 @@ def test_an_empty_result_names_its_scope(
 def test_a_limit_that_is_only_counted_is_advisory(server: ListingServer, tmp_path: Path) -> None:
     configured(server, "none")
     assert "  advisory  " in run(server, tmp_path).stdout
+    # Whether the driver enforces it is in the inventory alone.
+    configured(server, "driver")
+    assert "  advisory  " in run(server, tmp_path).stdout
     server.lists[CONFIG_MAPS] = []
     assert "  unknown  " in run(server, tmp_path).stdout
     server.refused.add(CONFIG_MAPS)
@@ -133,7 +136,7 @@ def test_of_all_namespaces_their_column_is_shown(server: ListingServer, tmp_path
         ["default", "waits", "-"],
     ]
     (train,) = run(server, tmp_path, "-n", "ml", "--no-headers").stdout.splitlines()
-    assert train.split() == ["train", "b", "1", "(8)", "8", "GiB", "unknown", "-", "running"]
+    assert train.split() == ["train", "b", "1", "(8)", "8", "GiB", "-", "unknown", "-", "running"]
 
 
 @pytest.mark.parametrize(
@@ -212,4 +215,4 @@ def test_plugins_that_do_not_answer_take_a_limited_time_together(
     answered.set()
     assert (ran.exit_code, time.monotonic() - began_s < 6.0) == (0, True), ran.output
     assert ran.stderr == "some device plugins did not answer within 0.5 s: USED is incomplete\n"
-    assert [line.split()[-3:-1] for line in ran.stdout.splitlines()] == [["4", "MiB"], ["(mps)", "-"]]
+    assert [line.split()[-3:-1] for line in ran.stdout.splitlines()] == [["4", "MiB"], ["mps", "-"]]
