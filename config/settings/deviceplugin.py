@@ -205,6 +205,11 @@ class DevicePluginConfiguration(Section):
         description="The host's `/dev`. Without this mount, the plugin does not compare NVIDIA's CDI specs with the "
         "device nodes. In environment mode it then does not report device nodes to the kubelet.",
     )
+    host_cgroup: AbsolutePath = Field(
+        default="/host/cgroup",
+        description="The host's cgroup v2 tree. Without this mount, the plugin cannot read the memory limits that "
+        "the driver enforces, nor exact memory use.",
+    )
     simulate: str = Field(
         default="", description="A cluster file; the plugin announces the file's cards instead of real ones."
     )

@@ -211,6 +211,13 @@ class CardSource(Protocol):
         """Return the current reading of a card that has been described."""
         ...
 
+    def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+        """Return cgroup -> its limits on a described card, for each of these cgroups that exists and has limits.
+
+        cgroups: absolute paths of directories of the cgroup v2 hierarchy.
+        """
+        ...
+
     def set_compute_mode(self, uuid: str, mode: str) -> None:
         """Set the mode of a described card, until the driver releases the card. mode: as in `CardReading`."""
         ...
@@ -244,6 +251,10 @@ class Driver(Protocol):
 
     async def events(self) -> Sequence[Xid]:
         """Wait for the next errors that cards report, and return them."""
+        ...
+
+    async def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+        """Return the limits as `CardSource` does, even during a reading of the card. Raises SourceFailed."""
         ...
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:

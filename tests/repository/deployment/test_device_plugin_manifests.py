@@ -172,11 +172,12 @@ def test_every_folder_that_the_program_uses_is_mounted_as_it_uses_it() -> None:
     mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container()["volumeMounts"]}
     used = configuration()
     written = {used.kubelet.device_plugin_dir, used.cdi_dir}
-    read = {str(Path(used.kubelet.pod_resources_socket).parent), used.host_dev, *used.cdi_spec_dirs} - written
+    read = {str(Path(used.kubelet.pod_resources_socket).parent), used.host_dev, used.host_cgroup, *used.cdi_spec_dirs}
 
+    read -= written
     assert mounts == {**dict.fromkeys(written, False), **dict.fromkeys(read, True)}
     on_node = {mount["mountPath"]: volumes[mount["name"]] for mount in container()["volumeMounts"]}
-    assert on_node == {path: path for path in mounts} | {used.host_dev: "/dev"}
+    assert on_node == {path: path for path in mounts} | {used.host_dev: "/dev", used.host_cgroup: "/sys/fs/cgroup"}
     assert Path(used.state_dir).is_relative_to(used.kubelet.device_plugin_dir)
 
 
