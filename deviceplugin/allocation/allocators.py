@@ -30,7 +30,7 @@ from deviceplugin.allocation.identify import NotIdentified, PodContainers
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.recorded import recorded_answer
 from deviceplugin.allocation.view import NodeRecords, OwnPods
-from deviceplugin.cdi import spec
+from deviceplugin.cdi import limit_hooks, spec
 from deviceplugin.cdi.edits import Additions, Edits
 from deviceplugin.cdi.mode import VOLUME_MOUNTS, Mode
 from deviceplugin.cdi.spec_files import SpecFiles
@@ -56,7 +56,13 @@ OnAssigned: TypeAlias = Callable[[NodePod, Sequence[str], frozenset[str]], None]
 
 
 class EditsSource(Protocol):
-    """Source of the device edits that inject this node's cards into a container."""
+    """Source of the device edits that inject this node's cards into a container.
+
+    limits_by_hook: the driver limits a container's memory only if the edits of each of its cards contain NVIDIA's hook.
+    """
+
+    @property
+    def limits_by_hook(self) -> bool: ...
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """Return the edits for exactly these cards. Raises spec.CdiError."""
@@ -169,9 +175,21 @@ class AllocationContext:
     def _write_specs(self, devices: Collection[str], share: ContainerShare) -> None:
         """Write the spec of each device: containers that run one at a time have one device each. Blocks on the disk."""
         variables = container_environment(share.shares, by_cdi=True, node_labels=self.node_labels())
-        parts = [self.card_edits.edits(share.uuids), self.isolation.additions(share).edits(), Edits(env=variables)]
+        added = self.isolation.additions(share)
+        parts = [self._edits_of_cards(share, added), added.edits(), Edits(env=variables)]
         for device in sorted(devices):
             self.files.write(device, spec.container_spec(device, parts))
+
+    def _edits_of_cards(self, share: ContainerShare, added: Additions) -> Edits:
+        """Return the edits of its cards, with NVIDIA's hook only if the container has limits. Raises CdiError."""
+        edits = self.card_edits.edits(share.uuids)
+        if environment.GPU_MEMORY_LIMIT not in added.env:
+            return limit_hooks.without(edits)
+        bare = sorted(set(share.uuids) - limit_hooks.limited(edits)) if self.card_edits.limits_by_hook else []
+        if bare:
+            # The spec was replaced a moment ago; the cards' isolation follows soon.
+            raise spec.CdiError(f"card {', '.join(bare)}: its CDI spec no longer has the hook {limit_hooks.NAME}")
+        return edits
 
     def answer(self, share: ContainerShare) -> ContainerResponse:
         """Return the Allocate response without CDI: the container's cards and the additions of isolation.

@@ -14,6 +14,8 @@ from deviceplugin.driver.cuda import CudaAnswer
 EXCLUSIVE_PROCESS: Final = "EXCLUSIVE_PROCESS"
 # The inventory's reason for a card that is split into MIG instances.
 MIG: Final = "mig"
+# The inventory's isolation of a card whose memory the driver limits.
+BY_DRIVER: Final = "driver"
 
 
 class SourceFailed(Exception):
@@ -171,7 +173,7 @@ class Opened:
 
 
 def card_of(card: inventory.Card) -> DriverCard:
-    """Convert a card of an inventory to a DriverCard, without a minor."""
+    """Convert a card of an inventory to a DriverCard, without a minor; whether it has limits is known from before."""
     return DriverCard(
         index=card.index,
         uuid=card.uuid,
@@ -182,6 +184,7 @@ def card_of(card: inventory.Card) -> DriverCard:
         links=card.links,
         mig=card.reason == MIG,
         parent=card.parent,
+        limits=card.isolation == BY_DRIVER,
     )
 
 
