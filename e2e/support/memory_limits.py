@@ -35,16 +35,17 @@ def taking(
     variables: Mapping[str, str] | None = None,
     **fields: object,
 ) -> Json:
-    """Return a container that requests these units, and has one process for each of `mib`; with 0 units, no request.
+    """Return a container that requests these units, and has one process for each of `mib`.
 
-    mib: taken of each card beyond a context, by default nothing. ends: it ends at once instead of holding its memory.
+    units: 0: no request, and no use of CUDA, which is absent then. mib: taken of each card beyond a context, by default nothing. ends: it ends at once instead of holding its memory.
     """
     command = ["cuda-memory", "leave" if ends else "hold", *map(str, mib or (0,))]
+    without = ["sh", "-c", "echo END 0.; exec sleep 1000000"]
     return {
         "name": name,
         "image": IMAGE,
         "imagePullPolicy": "Never",
-        "command": command,
+        "command": command if units else without,
         "env": [{"name": key, "value": value} for key, value in (variables or {}).items()],
         "volumeMounts": [{"name": "world", "mountPath": str(WORLD.parent)}],
         **({"resources": {"limits": {names.GPU_MEM: str(units)}}} if units else {}),
