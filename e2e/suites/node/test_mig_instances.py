@@ -52,7 +52,7 @@ def cuda_in(on: NvidiaNode, found: Json) -> str:
 async def test_a_container_gets_its_instance_alone_and_its_pod_is_told_when_that_is_destroyed(
     nvidia: NvidiaSite,
 ) -> None:
-    async with nvidia.node("uuid", "container", 2, _PLACES) as on:
+    async with nvidia.node("uuid", "container", 2, instances=_PLACES) as on:
         wanted = [on.pod("whole", UNITS), *(on.pod(f"small-{number}", _OF_INSTANCE) for number in range(2))]
         async with pods(on.admin, wanted) as created:
             whole, *small = await on.settled(created)
