@@ -7,15 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
-from config.protocol import inventory
+from config.protocol import inventory, isolation
 from deviceplugin.driver.cuda import CudaAnswer
 
 # A card's compute mode: one process at a time.
 EXCLUSIVE_PROCESS: Final = "EXCLUSIVE_PROCESS"
 # The inventory's reason for a card that is split into MIG instances.
 MIG: Final = "mig"
-# The inventory's isolation of a card whose memory the driver limits.
-BY_DRIVER: Final = "driver"
 
 
 class SourceFailed(Exception):
@@ -190,8 +188,8 @@ def card_of(card: inventory.Card) -> DriverCard:
         numa=card.numa,
         links=card.links,
         mig=card.reason == MIG,
+        limits=card.isolation == isolation.DRIVER,
         parent=card.parent,
-        limits=card.isolation == BY_DRIVER,
     )
 
 
@@ -219,6 +217,13 @@ class CardSource(Protocol):
 
     def read(self, uuid: str) -> CardReading:
         """Return the current reading of a card that has been described."""
+        ...
+
+    def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+        """Return cgroup -> its limits on a described card, for each of these cgroups that exists and has limits.
+
+        cgroups: absolute paths of directories of the cgroup v2 hierarchy.
+        """
         ...
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
@@ -254,6 +259,10 @@ class Driver(Protocol):
 
     async def events(self) -> Sequence[Xid]:
         """Wait for the next errors that cards report, and return them."""
+        ...
+
+    async def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+        """Return the limits as `CardSource` does, even during a reading of the card. Raises SourceFailed."""
         ...
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:

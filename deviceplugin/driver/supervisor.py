@@ -30,6 +30,7 @@ from deviceplugin.driver.cards import (
     CardReading,
     DriverCard,
     DriverCards,
+    MemoryLimits,
     NoAnswer,
     SourceFailed,
     Xid,
@@ -143,11 +144,21 @@ class SupervisedDriver:
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
         """Set the mode. Raises NoAnswer for a card with its own process, because that card hangs or fails."""
+        card = self._answering(uuid)
+        await self._in_common(lambda opened: opened.set_compute_mode(card, mode, self._limits.answer_s))
+
+    async def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+        """Return the cgroups' limits. Raises NoAnswer for a card with its own process."""
+        card = self._answering(uuid)
+        return await self._in_common(lambda opened: opened.memory_limits(card, cgroups, self._limits.answer_s))
+
+    def _answering(self, uuid: str) -> DriverCard:
+        """Return a card that the shared process may query. Raises NoAnswer for any other."""
         self._check_held(uuid)
         card = self._known.get(uuid)
         if card is None or uuid in self._apart:
             raise NoAnswer(f"card {uuid}: it does not answer, or the driver does not list it")
-        await self._in_common(lambda opened: opened.set_compute_mode(card, mode, self._limits.answer_s))
+        return card
 
     @property
     def tries_cuda(self) -> bool:

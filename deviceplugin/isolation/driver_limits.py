@@ -33,7 +33,7 @@ class LimitSupport:
 def missing(card: DriverCard, support: LimitSupport) -> str:
     """Return why the driver cannot enforce shares of this card; "" if it can."""
     if card.mig or card.parent:
-        return "nothing enforces shares of a card in MIG mode or of its instances"
+        return "the driver limits no memory on cards in MIG mode, nor on their instances"
     if not card.limits:
         return f"the driver cannot limit memory on the card; that needs driver {FIRST_DRIVER} or later"
     if not support.cdi:

@@ -44,7 +44,7 @@ def nodes_in(on: NvidiaNode, found: Json) -> set[str]:
 
 
 def cuda_in(on: NvidiaNode, found: Json) -> str:
-    """What CUDA says in the pod's container: its answer, and the digits of its only card."""
+    """Answer of cuInit in the pod's container, and the digits of its only card."""
     answer, device = on.node.container(found).execute("cuda-check").splitlines()
     return f"{answer} {device.partition('GPU-')[2]}"
 
@@ -52,7 +52,7 @@ def cuda_in(on: NvidiaNode, found: Json) -> str:
 async def test_a_container_gets_its_instance_alone_and_its_pod_is_told_when_that_is_destroyed(
     nvidia: NvidiaSite,
 ) -> None:
-    async with nvidia.node("uuid", "container", 2, _PLACES) as on:
+    async with nvidia.node("uuid", "container", 2, instances=_PLACES) as on:
         wanted = [on.pod("whole", UNITS), *(on.pod(f"small-{number}", _OF_INSTANCE) for number in range(2))]
         async with pods(on.admin, wanted) as created:
             whole, *small = await on.settled(created)
