@@ -9,6 +9,7 @@ from config.protocol import names
 from config.protocol.inventory import Card
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import NoFit
+from scheduler.pods.gpu_request import Selection
 from tests.support.builders import bound, card, engine, pod, wire_node
 from tests.support.placing import decided, on_card, place, settle, where, why
 from tests.support.preempting import runs, sought
@@ -134,6 +135,13 @@ def test_an_instance_is_a_card_like_any_other_for_one_card() -> None:
 def decided_for(built: Engine, name: str, units: int) -> object:
     built.pod_waiting(pod(name, units), 0.0)
     return decided(built)
+
+
+def test_a_request_for_several_cards_that_only_instances_could_hold_is_never_usual() -> None:
+    built = with_nodes(a=on("a", "", "", units=8, parent=PARENT), b=on("b", "", units=16))
+    layouts = built.tables.target.layouts()
+    anything = Selection()
+    assert [layouts.hold(cards, 8, anything) for cards in (1, 2)] == [True, False]
 
 
 def test_the_uuid_of_the_parent_selects_no_instance() -> None:
