@@ -37,9 +37,9 @@ class NodeIsolation:
     """`allocation.allocators.Isolation`. Owned by the event loop; files are written in a thread.
 
     kind: the node's. required: no container starts unless its share is enforced. directories: files made for
-    containers. mps: the daemons. driver_cards: the node's, as the driver
-    describes them. support: what limits by the driver need besides the card. view: the node's pods. record: receives
-    an event.
+    containers. mps: the daemons. driver_cards: the node's, as the driver describes them. support: what limits by the
+    driver need besides the card. known: whether these facts are known. view: the node's pods. record: receives an
+    event. again_s: seconds between two looks at the kind.
     """
 
     kind: NodeKind
@@ -48,8 +48,10 @@ class NodeIsolation:
     mps: MpsCards
     driver_cards: Callable[[], Sequence[DriverCard]]
     support: Callable[[], LimitSupport]
+    known: Callable[[], bool]
     view: NodeRecords
     record: Callable[[NodeEvent], None]
+    again_s: float = _AGAIN_S
     _unlimited: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def objection(self, share: ContainerShare) -> str:
@@ -181,7 +183,7 @@ class NodeIsolation:
         """
         before = self.of_cards()
         while True:
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(self.again_s)
             if self.view.pods.complete and not allocating():
                 self._settle()
             now = self.of_cards()
@@ -190,7 +192,10 @@ class NodeIsolation:
                 moved()
 
     def _settle(self) -> None:
-        limits = not all(self.missing().values())
+        known = self.known()
+        if self.kind.now and not known:
+            return
+        limits = known and not all(self.missing().values())
         possible = any(card.limits for card in self.driver_cards())
         if self.kind.settle(limits=limits, possible=possible, holders=len(self.view.asking())):
             self.mps.cards_changed()
