@@ -11,8 +11,6 @@ from config.protocol import names
 from config.protocol.isolation import DRIVER
 from config.settings.isolation import NONE, IsolationMechanism
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
-from deviceplugin.allocation.decision import Undecided, decided
-from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.start_errors import limit_hook_error
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.edits import Additions
@@ -90,19 +88,6 @@ class NodeIsolation:
         if self.kind.now != DRIVER or self._unenforced(share):
             return None
         return share.driver_limit(self.view.cards())
-
-    def expected_mib(self, pod: NodePod, container: str, uuid: str) -> int | None:
-        """Return the hard limit of the container on the card, if the driver should enforce one; otherwise None."""
-        try:
-            decision = decided(pod, self.view.cards(), self.view.unit_mib)
-        except Undecided:
-            return None
-        one = next((one for one in pod.asking() if one.name == container), None)
-        shares = decision.shares.get(container, ())
-        if one is None or all(share.uuid != uuid for share in shares):
-            return None
-        limit = self.limit(ContainerShare(pod, one, shares, decision.unit_mib))
-        return limit.hard_mib if limit else None
 
     def shown(self, containers: Iterable[AllocationStatus]) -> tuple[AllocationStatus, ...]:
         """Return the containers with what enforces their shares."""

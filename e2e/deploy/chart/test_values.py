@@ -151,6 +151,7 @@ def test_every_folder_that_the_device_plugin_uses_is_mounted_as_it_uses_it(
 
     assert len(volumes) == len(pod["volumes"])
     assert (volumes[mounts[used.host_dev]["name"]], mounts[used.host_dev]["readOnly"]) == ("/dev", True)
+    assert (volumes[mounts[used.host_cgroup]["name"]], mounts[used.host_cgroup]["readOnly"]) == ("/sys/fs/cgroup", True)
     assert [name for name in volumes if not _VOLUME_NAME.fullmatch(name)] == []
     for paths, read_only in ((written, False), (read, True)):
         found = {path: (volumes[mounts[path]["name"]], mounts[path].get("readOnly", False)) for path in paths}

@@ -216,13 +216,3 @@ async def test_a_mig_instance_is_not_isolated_and_needs_nothing(folder: Path) ->
     assert (made.objection(share_of()), await made.prepare(share_of())) == ("", "")
     assert (made.additions(share_of()), made.of_cards()) == (Additions(), {"GPU-0000": ""})
     assert "a MIG instance is not divided further" in await made.prepare(with_limits_required())
-
-
-async def test_the_limit_to_expect_is_that_of_the_containers_allocation(folder: Path) -> None:
-    made = isolating(folder, kind_of(folder, "driver"), cards=LIMITED)
-    card = made.view.cards()[0]
-    pod = on(node_pod("q", [3]), card)
-    assert made.expected_mib(pod, "c0", card.uuid) == 3072
-    assert made.expected_mib(pod, "c0", "GPU-0001") is None
-    assert made.expected_mib(pod, "other", card.uuid) is None
-    assert made.expected_mib(node_pod("q", [3]), "c0", card.uuid) is None

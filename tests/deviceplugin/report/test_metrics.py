@@ -1,9 +1,9 @@
 """What a scrape shows: names and labels that dcgm-exporter has, nothing of what is gone, and the kubelet's calls."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
-from dataclasses import replace
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
