@@ -48,7 +48,7 @@ from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodeApi, NodePublisher
 from deviceplugin.node.starts import StartsFile
 from deviceplugin.node.watch import NodeWatch
-from deviceplugin.reconcile.container_limits import LimitReader
+from deviceplugin.reconcile.limit_reader import LimitReader
 from deviceplugin.reconcile.reconciler import Reconciler
 from deviceplugin.reconcile.settings import reconcile_settings
 from deviceplugin.report import series
@@ -192,7 +192,8 @@ class NodePlugin:
             runtime_class=self._runtime_class(),
             problems=tuple(filter(None, self._problems())),
             cards=card_statuses(cards, self._allocated_units(), states.readings, states.absent()),
-            containers=found.result.containers if found else (),
+            isolation=self._kind.now,
+            containers=self._isolation.shown(found.result.containers) if found else (),
             drift=found.result.drift if found else (),
         )
 

@@ -17,8 +17,8 @@ from e2e.control_plane import binaries
 from e2e.node import node_keeper
 from e2e.node.local_node import LocalNode
 from e2e.node.node_commands import NodeSite
-from tests.support.nvidia import driver_root
-from tests.support.nvidia.world import DRIVER, DRIVER_WITH_LIMITS, World, card
+from tests.support.nvidia import driver_root, memory
+from tests.support.nvidia.world import DRIVER, DRIVER_WITH_LIMITS, World, caps, card, instance, mig_minors
 
 # On the node; containers mount its folder.
 WORLD: Final = Path("/etc/gpushare-nvidia/world")
@@ -67,6 +67,22 @@ for name in etc usr; do
 done
 mount --bind {folder}/proc-devices /proc/devices
 """
+# The kernel module's list of the nodes of MIG instances, where the toolkit and the plugin read it.
+_MIG_MINORS: Final = """\
+set -e
+mount -t tmpfs driver /proc/driver
+mkdir /proc/driver/nvidia-caps
+cp {folder}/mig-minors /proc/driver/nvidia-caps/mig-minors
+"""
+# The plugin's view of cgroup v2, wherever this machine has it, with the controllers that the driver needs and this
+# machine's kernel may lack.
+_HOST_CGROUP: Final = """\
+set -e
+mkdir -p {folder}/host-cgroup
+mount --bind {mounted} {folder}/host-cgroup
+echo dmem misc > {folder}/controllers
+mount --bind {folder}/controllers {folder}/host-cgroup/cgroup.controllers
+"""
 # With cgroup v1 and v2 on one machine, runc puts containers into both, but the hook that limits their memory demands v2
 # at /sys/fs/cgroup, and its driver takes the path below it. The other hooks change the container's mounts: they must
 # have no namespace of their own. {program}: NVIDIA's.
@@ -86,6 +102,7 @@ class NvidiaHardware:
     whether containerd has NVIDIA's, for pods with the RuntimeClass or for all. specs: name of a file in a folder of CDI
     specs -> options of `nvidia-ctk cdi generate`, which writes it: in /etc/cdi once, in /run/cdi at each boot, as the
     toolkit's service does. limits: whether the driver limits memory by cgroup; `driver` has its version.
+    instances: GPU instance and compute instance of each MIG instance of the first card; () if that card is whole.
     """
 
     driver: Path
@@ -94,6 +111,7 @@ class NvidiaHardware:
     runtime: Runtime = "none"
     specs: Mapping[Path, Sequence[str]] = field(default_factory=dict)
     limits: bool = False
+    instances: Sequence[tuple[int, int]] = ()
     boots: int = 0
 
     @property
@@ -128,18 +146,40 @@ class NvidiaHardware:
             # As in the container of a plugin that NVIDIA's runtime runs: this mount is how the plugin detects it.
             library = self.libraries / f"libnvidia-ml.so.{self.version}"
             node.run("mount", "--bind", library, library)
+        if self.limits:
+            mounted = "/sys/fs/cgroup/unified" if _has_v1() else "/sys/fs/cgroup"
+            script = _HOST_CGROUP.format(folder=shlex.quote(str(node.folder)), mounted=mounted)
+            node.run("/bin/sh", "-c", script)
         driver_root.make_nodes(_within(node, self.root / "dev"), range(self.cards), uvm_major=self.uvm_major)
-        self.world(node).write()
+        world = self.world(node)
+        shutil.rmtree(memory.folder_of(world.path), ignore_errors=True)
+        world.write()
+        if self.instances:
+            (node.folder / "mig-minors").write_text(mig_minors(range(self.cards)))
+            node.run("/bin/sh", "-c", _MIG_MINORS.format(folder=shlex.quote(str(node.folder))))
+            self.make_caps(node)
         for path, options in self.specs.items():
             if not _within(node, path).exists():
                 self.generate(node, path, options)
+
+    def host_cgroup(self, node: LocalNode) -> Path:
+        """Return where the node shows the plugin the host's cgroups; with `limits` only."""
+        return node.folder / "host-cgroup"
 
     def world(self, node: LocalNode) -> World:
         """Return the world of the node since its last boot; not written."""
         path = _within(node, WORLD)
         facts = {"memory_limits": 1} if self.limits else {}
         cards = [card(number, **facts) for number in range(self.cards)]
+        if self.instances:
+            cards[0] |= {"mig": 1, "monitor": 1, "instances": [instance(0, *place) for place in self.instances]}
         return World(path, cards, [f"uvm_major {self.uvm_major}"], self.version)
+
+    def make_caps(self, node: LocalNode) -> None:
+        """Create the nodes of the instances, and remove those of earlier ones."""
+        folder = _within(node, self.root / "dev")
+        shutil.rmtree(folder / "nvidia-caps", ignore_errors=True)
+        driver_root.make_caps(folder, [minor for place in self.instances for minor in caps(0, *place)])
 
     def generate(self, node: LocalNode, path: Path, options: Sequence[str]) -> None:
         """Have NVIDIA's toolkit write a CDI spec. Raises local_node.CommandFailed."""
@@ -179,11 +219,16 @@ def compile_driver(folder: Path, version: str = DRIVER) -> Path:
 
 def _install(place: Path, program: Path) -> None:
     """Make a program of NVIDIA's toolkit available; on a machine with cgroup v1 and v2, `_HOOK_WITH_V2`."""
-    if program.name != "nvidia-cdi-hook" or node_keeper.controllers_of_v2() is not None:
+    if program.name != "nvidia-cdi-hook" or not _has_v1():
         place.symlink_to(program)
         return
     place.write_text(_HOOK_WITH_V2.format(program=shlex.quote(str(program))))
     place.chmod(0o755)
+
+
+def _has_v1() -> bool:
+    """Return whether this machine has cgroup v1, and v2 beside it."""
+    return node_keeper.controllers_of_v2() is None
 
 
 def _within(node: LocalNode, path: Path) -> Path:

@@ -33,6 +33,11 @@ def reserved(world: Path) -> dict[tuple[str, str], int]:
     return {(uuid, path): int(size) for uuid, path, size in _lines(world, "reserved")}
 
 
+def folder_of(world: Path) -> Path:
+    """Return the folder; it exists once limits were set or CUDA was used."""
+    return world.with_name(f"{world.name}.memory")
+
+
 def _lines(world: Path, name: str) -> Iterator[list[str]]:
-    path = world.with_name(f"{world.name}.memory") / name
+    path = folder_of(world) / name
     yield from (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
