@@ -18,7 +18,7 @@ from e2e.node import node_keeper
 from e2e.node.local_node import LocalNode
 from e2e.node.node_commands import NodeSite
 from tests.support.nvidia import driver_root, memory
-from tests.support.nvidia.world import DRIVER, DRIVER_WITH_LIMITS, World, card
+from tests.support.nvidia.world import DRIVER, DRIVER_WITH_LIMITS, World, card, uuid_of
 
 # On the node; containers mount its folder.
 WORLD: Final = Path("/etc/gpushare-nvidia/world")
@@ -95,6 +95,7 @@ class NvidiaHardware:
     whether containerd has NVIDIA's, for pods with the RuntimeClass or for all. specs: name of a file in a folder of CDI
     specs -> options of `nvidia-ctk cdi generate`, which writes it: in /etc/cdi once, in /run/cdi at each boot, as the
     toolkit's service does. limits: whether the driver limits memory by cgroup; `driver` has its version.
+    first: number of its first card, which chooses UUIDs.
     """
 
     driver: Path
@@ -103,6 +104,7 @@ class NvidiaHardware:
     runtime: Runtime = "none"
     specs: Mapping[Path, Sequence[str]] = field(default_factory=dict)
     limits: bool = False
+    first: int = 0
     boots: int = 0
 
     @property
@@ -157,7 +159,7 @@ class NvidiaHardware:
         """Return the world of the node since its last boot; not written."""
         path = _within(node, WORLD)
         facts = {"memory_limits": 1} if self.limits else {}
-        cards = [card(number, **facts) for number in range(self.cards)]
+        cards = [card(number, **facts, uuid=uuid_of(self.first + number)) for number in range(self.cards)]
         return World(path, cards, [f"uvm_major {self.uvm_major}"], self.version)
 
     def generate(self, node: LocalNode, path: Path, options: Sequence[str]) -> None:
