@@ -17,6 +17,8 @@ from config.settings.schema import Section, refuse_twins
 
 API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "IsolationMechanism"
+# The value of `isolation` that leaves the choice to the node.
+AUTO: Final = "auto"
 
 PLACEHOLDERS: Final[Mapping[str, str]] = {
     "units": "units that it has on each of its cards",

@@ -12,7 +12,7 @@ Neither mode guesses: an ambiguous call is rejected, with a message that appears
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
@@ -163,8 +163,7 @@ class AllocationContext:
             for one in found.containers:
                 if lacking := await self.isolation.prepare(replace(share, container=one)):
                     raise CallRejected(f"pod {found.pod}: {lacking}", _NOT_ISOLATED)
-            if devices := frozenset[str]().union(*(answer.device_names for answer in answers.values())):
-                await asyncio.to_thread(self._write_specs, devices, share)
+            await asyncio.to_thread(self._write_specs, answers, share, found)
             self.report_assigned(found, shares)
 
         try:
@@ -172,13 +171,18 @@ class AllocationContext:
         except (spec.CdiError, OSError) as error:
             raise CallRejected(str(error), _kind(error)) from error
 
-    def _write_specs(self, devices: Collection[str], share: ContainerShare) -> None:
-        """Write the spec of each device: containers that run one at a time have one device each. Blocks on the disk."""
+    def _write_specs(self, answers: Mapping[str, RecordedAnswer], share: ContainerShare, found: PodContainers) -> None:
+        """Write the spec of each container that has a device of ours. Blocks on the disk.
+
+        answers: by name, of the found containers, which run one at a time.
+        """
         variables = container_environment(share.shares, by_cdi=True, node_labels=self.node_labels())
-        added = self.isolation.additions(share)
-        parts = [self._edits_of_cards(share, added), added.edits(), Edits(env=variables)]
-        for device in sorted(devices):
-            self.files.write(device, spec.container_spec(device, parts))
+        for one in found.containers:
+            own = replace(share, container=one)
+            for device in sorted(answers[one.name].device_names):
+                added = self.isolation.additions(own)
+                parts = [self._edits_of_cards(own, added), added.edits(), Edits(env=variables)]
+                self.files.write(device, spec.container_spec(device, parts))
 
     def _edits_of_cards(self, share: ContainerShare, added: Additions) -> Edits:
         """Return the edits of its cards, with NVIDIA's hook only if the container has limits. Raises CdiError."""
@@ -201,7 +205,7 @@ class AllocationContext:
         added = self.isolation.additions(share)
         nodes = self.card_edits.device_nodes(share.uuids)
         mounts = [Mount(mount.container_path, mount.host_path, read_only=mount.read_only) for mount in added.mounts]
-        asking = [Mount(f"{VOLUME_MOUNTS}/{uuid}", "/dev/null") for uuid in share.uuids] if self.volume_mounts else []
+        asking = [_asked_by_mount(uuid) for uuid in share.uuids] if self.volume_mounts else []
         return ContainerResponse(
             {**added.env, **variables},
             (*mounts, *asking),
@@ -295,6 +299,13 @@ class EnvironmentAllocator:
                 f"add runtimeClassName: {own}"
             )
             raise CallRejected(message, "OtherRuntime")
+
+
+def _asked_by_mount(uuid: str) -> Mount:
+    """Return the mount that requests the card from the NVIDIA runtime, which ignores deeper paths."""
+    if "/" in uuid:
+        raise CallRejected(f"card {uuid} cannot be requested by a mount; expected a driver from 470 on", "OtherRuntime")
+    return Mount(f"{VOLUME_MOUNTS}/{uuid}", "/dev/null")
 
 
 def _kind(error: Exception) -> str:

@@ -7,15 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
-from config.protocol import inventory
+from config.protocol import inventory, isolation
 from deviceplugin.driver.cuda import CudaAnswer
 
 # A card's compute mode: one process at a time.
 EXCLUSIVE_PROCESS: Final = "EXCLUSIVE_PROCESS"
 # The inventory's reason for a card that is split into MIG instances.
 MIG: Final = "mig"
-# The inventory's isolation of a card whose memory the driver limits.
-BY_DRIVER: Final = "driver"
 
 
 class SourceFailed(Exception):
@@ -143,8 +141,7 @@ class CardReading:
     Signs of a reset: attached changes whenever the driver attaches to the card again. energy_mj counts from the moment
     when the driver initialized the card. persistent: the driver keeps an unused card initialized.
 
-    instances: UUID -> reading of each MIG instance that exists now, None if it cannot be read. All of it but memory and
-    processes is the whole card's.
+    instances: the MIG instances that exist now.
     """
 
     used_mib: int
@@ -161,7 +158,15 @@ class CardReading:
     attached: int | None = None
     energy_mj: int | None = None
     persistent: bool = False
-    instances: Mapping[str, "CardReading | None"] = field(default_factory=dict)
+    instances: tuple["InstanceReading", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceReading:
+    """A MIG instance. reading: None if it cannot be read; only its memory and processes are not the whole card's."""
+
+    card: DriverCard
+    reading: CardReading | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +188,8 @@ def card_of(card: inventory.Card) -> DriverCard:
         numa=card.numa,
         links=card.links,
         mig=card.reason == MIG,
+        limits=card.isolation == isolation.DRIVER,
         parent=card.parent,
-        limits=card.isolation == BY_DRIVER,
     )
 
 

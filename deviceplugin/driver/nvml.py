@@ -106,7 +106,8 @@ class NvmlSource:
             reading = nvml_cards.read(self._library, found.raw, mig=found.card.mig)
             reading = replace(reading, attached=self._attachment(found.card.pci))
             if found.card.mig:
-                reading = replace(reading, instances=nvml_instances.readings(self._library, found.raw, reading))
+                instances = nvml_instances.readings(self._library, found.raw, found.card, reading)
+                reading = replace(reading, instances=instances)
         return reading
 
     def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:

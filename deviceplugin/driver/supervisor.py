@@ -130,13 +130,13 @@ class SupervisedDriver:
     def _with_instances(self, uuid: str, answer: CardReading | SourceFailed) -> dict[str, CardReading | SourceFailed]:
         """Return the answers of the card and its described instances, without those that have gone since."""
         card = self._known.get(uuid)
-        parts = [one.uuid for one in card.instances] if card else []
+        known = card.instances if card else ()
         if not isinstance(answer, CardReading):
-            return dict.fromkeys((uuid, *parts), answer)
-        self._other_instances |= answer.instances.keys() != set(parts)
+            return dict.fromkeys((uuid, *(one.uuid for one in known)), answer)
+        self._other_instances |= tuple(one.card for one in answer.instances) != known
         unread = NoAnswer(f"an instance of card {uuid} cannot be read")
-        read = {part: answer.instances[part] or unread for part in parts if part in answer.instances}
-        return {uuid: replace(answer, instances={}), **read}
+        read = {one.card.uuid: one.reading or unread for one in answer.instances if one.card in known}
+        return {uuid: replace(answer, instances=()), **read}
 
     async def events(self) -> Sequence[Xid]:
         """Return the next errors of any card."""

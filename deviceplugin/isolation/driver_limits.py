@@ -32,8 +32,8 @@ class LimitSupport:
 
 def missing(card: DriverCard, support: LimitSupport) -> str:
     """Return why the driver cannot enforce shares of this card; "" if it can."""
-    if card.mig:
-        return "the driver limits no memory on a card in MIG mode"
+    if card.mig or card.parent:
+        return "the driver limits no memory on cards in MIG mode, nor on their instances"
     if not card.limits:
         return f"the driver cannot limit memory on the card; that needs driver {FIRST_DRIVER} or later"
     if not support.cdi:

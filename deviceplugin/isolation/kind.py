@@ -13,17 +13,15 @@ from typing import Final
 import msgspec
 import structlog
 
-from config.settings.isolation import NONE, IsolationMechanism
+from config.protocol.isolation import DRIVER, OWN
+from config.settings.isolation import AUTO, NONE, IsolationMechanism
 from deviceplugin.files import replace_file
 
-AUTO: Final = "auto"
-DRIVER: Final = "driver"
 NOTHING: Final = "none"
 # Preparation of a mechanism with MPS daemons.
 MPS: Final = "mps"
 FILE: Final = "isolation.json"
 _VERSION: Final = 1
-_OWN: Final = "own"
 log = structlog.get_logger()
 
 
@@ -103,7 +101,7 @@ class NodeKind:
     def of_card(self) -> str:
         """Return the inventory's word for a card that this kind isolates; "" if the kind isolates none."""
         if self.now.startswith("/"):
-            return _OWN
+            return OWN
         return "" if self.now == NOTHING else self.now
 
     def _wanted(self, *, limits: bool, possible: bool) -> str:

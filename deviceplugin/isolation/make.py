@@ -9,9 +9,10 @@ from typing import Final, Protocol
 import structlog
 from prometheus_client import CollectorRegistry
 
+from config.protocol.isolation import DRIVER
 from config.settings import isolation
 from config.settings.deviceplugin import DevicePluginConfiguration
-from config.settings.isolation import IsolationMechanism
+from config.settings.isolation import AUTO, IsolationMechanism
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError, Mistake
 from deviceplugin.allocation.view import NodeRecords
@@ -21,7 +22,7 @@ from deviceplugin.health.states import CardStates
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.isolation.driver_limits import LimitSupport
 from deviceplugin.isolation.host_cgroup import cgroup_problem
-from deviceplugin.isolation.kind import AUTO, DRIVER, MPS, KindFile, NodeKind
+from deviceplugin.isolation.kind import MPS, KindFile, NodeKind
 from deviceplugin.isolation.mps_cards import ComputeModes, ModeSetter, MpsCards, MpsMetrics
 from deviceplugin.isolation.node_isolation import NodeIsolation
 from deviceplugin.node.events import NodeEvent
@@ -169,6 +170,7 @@ def isolation_for(configuration: DevicePluginConfiguration, parts: IsolationPart
         driver_cards=lambda: states.cards,
         support=support,
         view=parts.view,
+        record=parts.record,
     )
 
 
@@ -186,9 +188,9 @@ def _mps_cards(configuration: DevicePluginConfiguration, parts: IsolationParts, 
 
 
 def cards_for_daemons(states: CardStates) -> Sequence[str]:
-    """Return the UUIDs of the cards that exist, are not split, and are held by the plugin."""
+    """Return the UUIDs of the cards that exist, are not split or instances, and are held by the plugin."""
     released = states.released()
-    return [card.uuid for card in states.named().cards if not card.mig and card.uuid not in released]
+    return [card.uuid for card in states.named().cards if not (card.mig or card.parent or card.uuid in released)]
 
 
 def pods_with(view: NodeRecords, uuid: str) -> list[PodKey]:

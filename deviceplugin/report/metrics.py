@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from config.protocol.inventory import Health
+from config.protocol.isolation import ADVISORY
 from deviceplugin.driver.cards import DriverCard
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse
 from deviceplugin.kubelet.session import Answers
@@ -109,6 +110,7 @@ class _NodeCollector(Collector):
         cards = self.cards
         yield from self._memory(cards)
         yield self._health(cards)
+        yield self._isolation(cards)
         yield from self._of_containers()
         yield self._xid_counts(cards)
         yield self._drift()
@@ -135,14 +137,23 @@ class _NodeCollector(Collector):
                 family.add_metric([*self._labels(shown.card), health.value], float(health is shown.health))
         return family
 
+    def _isolation(self, cards: tuple[ShownCard, ...]) -> Metric:
+        family = series.CARD_ISOLATION.gauges()
+        for shown in cards:
+            family.add_metric([*self._labels(shown.card), shown.isolation or ADVISORY], 1.0)
+        return family
+
     def _of_containers(self) -> Iterator[Metric]:
         asked, used = series.CONTAINER_REQUESTED.gauges(), series.CONTAINER_USED.gauges()
+        exact = series.CONTAINER_EXACT.gauges()
         for shown in self.containers:
             labels = [*self._labels(shown.card), shown.namespace, shown.pod, shown.container]
             asked.add_metric(labels, shown.requested_units * self._unit_bytes)
             if shown.used_mib is not None:
                 used.add_metric(labels, shown.used_mib * _MIB)
-        yield from (asked, used)
+            if shown.exact:
+                exact.add_metric(labels, 1)
+        yield from (asked, used, exact)
 
     def _xid_counts(self, cards: tuple[ShownCard, ...]) -> Metric:
         """Return the errors of existing cards, and errors without a card."""

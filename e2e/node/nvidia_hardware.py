@@ -18,7 +18,7 @@ from e2e.node import node_keeper
 from e2e.node.local_node import LocalNode
 from e2e.node.node_commands import NodeSite
 from tests.support.nvidia import driver_root, memory
-from tests.support.nvidia.world import DRIVER, DRIVER_WITH_LIMITS, World, card, uuid_of
+from tests.support.nvidia.world import DRIVER, DRIVER_WITH_LIMITS, World, caps, card, instance, mig_minors, uuid_of
 
 # On the node; containers mount its folder.
 WORLD: Final = Path("/etc/gpushare-nvidia/world")
@@ -67,6 +67,13 @@ for name in etc usr; do
 done
 mount --bind {folder}/proc-devices /proc/devices
 """
+# The kernel module's list of the nodes of MIG instances, where the toolkit and the plugin read it.
+_MIG_MINORS: Final = """\
+set -e
+mount -t tmpfs driver /proc/driver
+mkdir /proc/driver/nvidia-caps
+cp {folder}/mig-minors /proc/driver/nvidia-caps/mig-minors
+"""
 # The plugin's view of cgroup v2, wherever this machine has it, with the controllers that the driver needs and this
 # machine's kernel may lack.
 _HOST_CGROUP: Final = """\
@@ -95,7 +102,8 @@ class NvidiaHardware:
     whether containerd has NVIDIA's, for pods with the RuntimeClass or for all. specs: name of a file in a folder of CDI
     specs -> options of `nvidia-ctk cdi generate`, which writes it: in /etc/cdi once, in /run/cdi at each boot, as the
     toolkit's service does. limits: whether the driver limits memory by cgroup; `driver` has its version.
-    first: number of its first card, which chooses UUIDs.
+    first: number of its first card, which chooses UUIDs. instances: GPU instance and compute instance of each MIG
+    instance of the first card; () if that card is whole.
     """
 
     driver: Path
@@ -105,6 +113,7 @@ class NvidiaHardware:
     specs: Mapping[Path, Sequence[str]] = field(default_factory=dict)
     limits: bool = False
     first: int = 0
+    instances: Sequence[tuple[int, int]] = ()
     boots: int = 0
 
     @property
@@ -147,6 +156,10 @@ class NvidiaHardware:
         world = self.world(node)
         shutil.rmtree(memory.folder_of(world.path), ignore_errors=True)
         world.write()
+        if self.instances:
+            (node.folder / "mig-minors").write_text(mig_minors(range(self.cards)))
+            node.run("/bin/sh", "-c", _MIG_MINORS.format(folder=shlex.quote(str(node.folder))))
+            self.make_caps(node)
         for path, options in self.specs.items():
             if not _within(node, path).exists():
                 self.generate(node, path, options)
@@ -160,7 +173,15 @@ class NvidiaHardware:
         path = _within(node, WORLD)
         facts = {"memory_limits": 1} if self.limits else {}
         cards = [card(number, **facts, uuid=uuid_of(self.first + number)) for number in range(self.cards)]
+        if self.instances:
+            cards[0] |= {"mig": 1, "monitor": 1, "instances": [instance(0, *place) for place in self.instances]}
         return World(path, cards, [f"uvm_major {self.uvm_major}"], self.version)
+
+    def make_caps(self, node: LocalNode) -> None:
+        """Create the nodes of the instances, and remove those of earlier ones."""
+        folder = _within(node, self.root / "dev")
+        shutil.rmtree(folder / "nvidia-caps", ignore_errors=True)
+        driver_root.make_caps(folder, [minor for place in self.instances for minor in caps(0, *place)])
 
     def generate(self, node: LocalNode, path: Path, options: Sequence[str]) -> None:
         """Have NVIDIA's toolkit write a CDI spec. Raises local_node.CommandFailed."""

@@ -148,14 +148,23 @@ class NvidiaSite:
 
     @asynccontextmanager
     async def node(
-        self, way: str, driver: str, cards: int, *, first: int = 0, kubelet: Json | None = None, **configuration: object
+        self,
+        way: str,
+        driver: str,
+        cards: int,
+        *,
+        first: int = 0,
+        kubelet: Json | None = None,
+        instances: Sequence[tuple[int, int]] = (),
+        **configuration: object,
     ) -> AsyncIterator[NvidiaNode]:
         """Yield a separate node with our plugin, once that is ready. way: of WAYS. driver: of DRIVERS.
 
         first: number of its first card: no two nodes of a cluster may have the same card. kubelet, configuration:
-        fields of the kubelet's configuration and of the plugin's that differ.
+        fields of the kubelet's configuration and of the plugin's that differ. instances: as in `NvidiaHardware`.
         """
         hardware = self._hardware(WAYS[way], DRIVERS[driver], range(first, first + cards))
+        hardware.instances = instances
         with LocalNode(self.cluster, f"nvidia-{next(_NUMBERS)}", kubelet=kubelet, hardware=hardware) as node:
             node.import_images(self.folder / "image.tar")
             async with Admin(self.cluster.access()) as admin:

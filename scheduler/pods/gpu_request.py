@@ -95,11 +95,6 @@ class GpuRequest:
         """Traits that each of its cards must have. Several MIG instances are no use: CUDA sees one per process."""
         return (ENFORCED if self.isolated else 0) | (WHOLE if self.cards > 1 else 0)
 
-    @property
-    def selective(self) -> bool:
-        """Whether some cards are unsuitable whatever their memory."""
-        return self.isolated or self.cards > 1 or bool(self.models) or bool(self.uuids)
-
 
 @dataclass(frozen=True, slots=True)
 class ResourceNames:

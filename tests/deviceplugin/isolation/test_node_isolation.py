@@ -4,22 +4,26 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from config.settings.deviceplugin import DevicePluginConfiguration, HamiCore, Mps
 from config.settings.isolation import NONE, IsolationMechanism, hami_core, mps
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
+from deviceplugin.allocation.start_errors import WatchedPod
 from deviceplugin.cdi.edits import Additions
 from deviceplugin.cdi.nvidia_edits import SimulatedEdits
 from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, DriverCard, DriverCards
 from deviceplugin.health.states import CardStates
 from deviceplugin.isolation.make import IsolationParts, cards_for_daemons, isolation_for, pods_with, shared_in
 from deviceplugin.isolation.node_isolation import NodeIsolation
-from scheduler.kube.port import ListEnds, PodKey
+from deviceplugin.node.events import NodeEvent
+from deviceplugin.report.status import AllocationStatus
+from scheduler.kube.port import Changed, ListEnds, PodKey
 from tests.support.node.container_shares import share_of
 from tests.support.node.isolating import WITH_LIMITS, NoDriver, isolating, kind_of, limited_card
-from tests.support.node.node_pods import CARDS
+from tests.support.node.node_pods import CARDS, node_pod, on
 from tests.support.node.reconcile_site import rig
 
 
@@ -154,3 +158,48 @@ async def test_the_kind_is_decided_once_the_pods_are_known(folder: Path) -> None
     made.view.pods.apply([ListEnds("1")])
     await deciding
     assert made.kind.now == "driver"
+
+
+def failed_at_its_hook(share: ContainerShare) -> WatchedPod:
+    message = "failed to create containerd task: error running createRuntime hook #0: exit status 1, stderr: no NVML"
+    status = {"name": "c0", "lastState": {"terminated": {"reason": "StartError", "message": message}}}
+    meta = {"name": share.pod.name, "namespace": share.pod.namespace, "uid": share.pod.uid}
+    return msgspec.convert({"metadata": meta, "status": {"containerStatuses": [status]}}, WatchedPod)
+
+
+async def test_a_container_whose_hook_failed_starts_without_limits_and_its_pod_is_told(folder: Path) -> None:
+    events = list[NodeEvent]()
+    made, share = isolating(folder, kind_of(folder, "driver"), cards=LIMITED, record=events.append), share_of(3)
+    made.view.pods.apply([Changed(failed_at_its_hook(share))])
+    assert [await made.prepare(share), await made.prepare(share)] == ["", ""]
+    assert made.additions(share).env == {}
+    assert [(event.reason, event.pod) for event in events] == [("GPUNotEnforced", share.pod.key)]
+    assert events[0].note.startswith("container c0 starts without a memory limit: NVIDIA's hook could not set it: ")
+    others = [AllocationStatus("ns", "p", "c1", {"GPU-0000": 3}), AllocationStatus("ns", "q", "c0", {"GPU-0002": 3})]
+    shown = made.shown([AllocationStatus("ns", "p", "c0", {"GPU-0000": 3}), *others])
+    assert [one.isolation for one in shown] == ["", "driver", ""]
+
+
+async def test_where_limits_are_required_a_failed_hook_is_tried_again(folder: Path) -> None:
+    made, share = enforcing(folder, required=True), share_of(3)
+    made.view.pods.apply([Changed(failed_at_its_hook(share))])
+    assert await made.prepare(share) == ""
+    assert made.additions(share).env == DriverLimit(0, 3072).variables()
+
+
+async def test_a_mig_instance_is_not_isolated_and_needs_nothing(folder: Path) -> None:
+    instance = replace(limited_card(0), parent="GPU-parent", limits=False)
+    made = isolating(folder, kind_of(folder, "mps", {"mps": mps(Mps())}), cards=[instance])
+    assert (made.objection(share_of()), await made.prepare(share_of())) == ("", "")
+    assert (made.additions(share_of()), made.of_cards()) == (Additions(), {"GPU-0000": ""})
+    assert "a MIG instance is not divided further" in await made.prepare(with_limits_required())
+
+
+async def test_the_limit_to_expect_is_that_of_the_containers_allocation(folder: Path) -> None:
+    made = isolating(folder, kind_of(folder, "driver"), cards=LIMITED)
+    card = made.view.cards()[0]
+    pod = on(node_pod("q", [3]), card)
+    assert made.expected_mib(pod, "c0", card.uuid) == 3072
+    assert made.expected_mib(pod, "c0", "GPU-0001") is None
+    assert made.expected_mib(pod, "other", card.uuid) is None
+    assert made.expected_mib(node_pod("q", [3]), "c0", card.uuid) is None

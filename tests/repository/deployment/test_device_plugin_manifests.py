@@ -43,6 +43,19 @@ def container() -> dict[str, Any]:
     return found
 
 
+def keys_of(file: str, name: str, variable: str) -> set[str]:
+    """Strings in a variable of a policy."""
+    (found,) = (one for one in policy(name, file)["variables"] if one["name"] == variable)
+    return set(re.findall(r'"([^"]+)"', found["expression"]))
+
+
+def test_the_policies_list_every_annotation_that_a_pod_may_have() -> None:
+    asked = names.POD_ANNOTATIONS - set(names.ALLOCATION_KEYS)
+    assert keys_of(POLICIES, "gpushare-requests", "keys") == asked
+    unknown = keys_of("optional/refuse-unknown-keys.yaml", "gpushare-unknown-keys", "annotations")
+    assert {key for key in names.POD_ANNOTATIONS if key.startswith(("gpushare/", "aliyun.com/gpu-"))} == unknown
+
+
 def granted(file: str) -> set[str]:
     return {
         f"{verb} {resource}"

@@ -18,6 +18,7 @@ from deviceplugin.isolation.make import DIRECTORY
 from deviceplugin.isolation.mps_cards import ComputeModes, MpsCards
 from deviceplugin.isolation.node_isolation import NodeIsolation
 from deviceplugin.kubelet.client import PodResources
+from deviceplugin.node.events import NodeEvent
 from tests.support.node.node_pods import UNIT_MIB
 
 WITH_LIMITS = LimitSupport(cdi=True)
@@ -66,6 +67,7 @@ def isolating(
     cards: Sequence[DriverCard] = (),
     support: Callable[[], LimitSupport] = lambda: WITH_LIMITS,
     required: bool = False,
+    record: Callable[[NodeEvent], None] = lambda _: None,
 ) -> NodeIsolation:
     """Return the isolation of a node with these cards, each announced with the memory that its driver reports."""
 
@@ -89,4 +91,5 @@ def isolating(
         driver_cards=lambda: cards,
         support=support,
         view=records(state / "records", announced),
+        record=record,
     )

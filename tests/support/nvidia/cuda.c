@@ -7,6 +7,8 @@
  * The world (see the stand-in of NVML) says `uvm_major N`; without it any major will do. The file is
  * GPUSHARE_NVIDIA_WORLD, or /etc/gpushare-nvidia/world. GPUSHARE_NVIDIA_DEV is searched in place of /dev.
  *
+ * Of a card in MIG mode it sees one instance: the first with the card's node and both of its own in nvidia-caps.
+ *
  * `fault cuInit I CODE` has cuInit answer CODE, 0 too, where card I is visible; `hang cuInit I` has it hang there until the
  * line is gone. Both hold without any node of a driver, and in a container that has the card's. CUDA_VISIBLE_DEVICES leaves the cards whose UUIDs it lists.
  */
@@ -16,19 +18,39 @@
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
        SYSTEM_NOT_READY = 802, UNKNOWN = 999 };
-enum { MOST_CARDS = 64, CARD_MAJOR = 195, CONTROL_MINOR = 255 };
+enum { MOST_CARDS = 64, MOST_INSTANCES = 7, CARD_MAJOR = 195, CONTROL_MINOR = 255 };
 
 typedef struct { char bytes[16]; } CUuuid;
 
+/* A MIG instance; gi and ci: IDs of its GPU instance and compute instance. */
+struct instance {
+    int gi, ci;
+    unsigned long long mib;
+    char uuid[96];
+};
+
 struct card {
-    int index, minor, fabric_state;
+    int index, minor, fabric_state, mig;
     int planted, answer, hangs; /* by lines about cuInit */
     unsigned long long free_mib, used_mib;
     char uuid[96];
+    struct instance instance[MOST_INSTANCES];
 };
 
 static struct card world[MOST_CARDS], seen[MOST_CARDS];
 static int worlds, seens, uvm_major, initialized;
+
+static void read_instance(struct card *card, const char *row) {
+    char field[64], value[512];
+    int which;
+    if (sscanf(row, "card %*d instance %d %63s %511s", &which, field, value) != 3) return;
+    if (which < 0 || which >= MOST_INSTANCES) return;
+    struct instance *instance = &card->instance[which];
+    if (strcmp(field, "uuid") == 0) snprintf(instance->uuid, sizeof instance->uuid, "%.95s", value);
+    if (strcmp(field, "gi") == 0) instance->gi = atoi(value);
+    if (strcmp(field, "ci") == 0) instance->ci = atoi(value);
+    if (strcmp(field, "memory_mib") == 0) instance->mib = strtoull(value, NULL, 0);
+}
 
 static void read_world(void) {
     FILE *file = fopen(path_of_world(), "re");
@@ -53,6 +75,8 @@ static void read_world(void) {
         card->index = index;
         if (strcmp(field, "uuid") == 0) snprintf(card->uuid, sizeof card->uuid, "%.95s", value);
         if (strcmp(field, "minor") == 0) card->minor = atoi(value);
+        if (strcmp(field, "mig") == 0) card->mig = atoi(value);
+        if (strcmp(field, "instance") == 0) read_instance(card, row);
         if (strcmp(field, "fabric_state") == 0) card->fabric_state = atoi(value);
         if (strcmp(field, "used_mib") == 0) card->used_mib = strtoull(value, NULL, 0);
         if (strcmp(field, "total_mib") == 0) card->free_mib = strtoull(value, NULL, 0);
@@ -87,6 +111,27 @@ static int is_of_another(const struct card *card) {
     return may_open("nvidiactl", CARD_MAJOR, CONTROL_MINOR) && !may_open(name, CARD_MAJOR, card->minor);
 }
 
+static int may_open_caps(int minor) {
+    char name[64];
+    snprintf(name, sizeof name, "nvidia-caps/nvidia-cap%d", minor);
+    return may_open(name, 0, minor);
+}
+
+/* Put the card's instance that this container may use in place of the card. Whether there is one. */
+static int is_instance(struct card *card) {
+    for (int k = 0; k < MOST_INSTANCES; k++) {
+        const struct instance *one = &card->instance[k];
+        const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+        int access = 3 + 135 * card->minor + 9 * one->gi;
+        if (one->uuid[0] == '\0' || (visible != NULL && strstr(visible, one->uuid) == NULL)) continue;
+        if (!may_open_caps(access) || !may_open_caps(access + 1 + one->ci)) continue;
+        card->free_mib = one->mib;
+        snprintf(card->uuid, sizeof card->uuid, "%s", one->uuid);
+        return 1;
+    }
+    return 0;
+}
+
 /* Do as the lines about cuInit say. Whether there are some; *answer: what it answers. */
 static int is_planted(int *answer) {
     int planted = 0;
@@ -118,7 +163,8 @@ int cuInit(unsigned int flags) {
     int ready = 1;
     for (int i = 0; i < worlds; i++) {
         snprintf(name, sizeof name, "nvidia%d", world[i].minor);
-        if (world[i].uuid[0] == '\0' || !is_visible(&world[i]) || !may_open(name, CARD_MAJOR, world[i].minor)) continue;
+        if (world[i].uuid[0] == '\0' || !may_open(name, CARD_MAJOR, world[i].minor)) continue;
+        if (world[i].mig ? seens > 0 || !is_instance(&world[i]) : !is_visible(&world[i])) continue;
         ready = ready && world[i].fabric_state == 3;
         seen[seens++] = world[i];
     }
@@ -144,11 +190,11 @@ int cuDeviceGet(int *device, int ordinal) {
     return !initialized ? NOT_INITIALIZED : ordinal >= 0 && ordinal < seens ? SUCCESS : INVALID_DEVICE;
 }
 
-/* The sixteen bytes behind `GPU-`. */
+/* The sixteen bytes behind `GPU-` or `MIG-`. */
 int cuDeviceGetUuid_v2(CUuuid *uuid, int device) {
     if (!initialized) return NOT_INITIALIZED;
     if (device < 0 || device >= seens) return INVALID_DEVICE;
-    const char *digits = seen[device].uuid + (strncmp(seen[device].uuid, "GPU-", 4) == 0 ? 4 : 0);
+    const char *digits = seen[device].uuid + (strncmp(seen[device].uuid + 1, seen[device].uuid[0] == 'M' ? "IG-" : "PU-", 3) == 0 ? 4 : 0);
     memset(uuid, 0, sizeof *uuid);
     for (int at = 0; at < 16 && *digits; digits++) {
         unsigned int byte;

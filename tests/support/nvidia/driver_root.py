@@ -11,6 +11,7 @@ from tests.support.nvidia.world import DRIVER
 
 CARDS_MAJOR: Final = 195
 UVM_MAJOR: Final = 511
+CAPS_MAJOR: Final = 238
 CONTROL: Final = {
     "nvidiactl": (CARDS_MAJOR, 255),
     "nvidia-modeset": (CARDS_MAJOR, 254),
@@ -33,6 +34,13 @@ def make_nodes(
     for name in control:
         major, minor = CONTROL[name]
         make_node(folder / name, (uvm_major if major == UVM_MAJOR else major, minor))
+
+
+def make_caps(folder: Path, minors: Iterable[int], *, major: int = CAPS_MAJOR) -> None:
+    """Create the nodes of MIG instances with these minors, which requires root."""
+    (folder / "nvidia-caps").mkdir(exist_ok=True)
+    for minor in minors:
+        make_node(folder / "nvidia-caps" / f"nvidia-cap{minor}", (major, minor))
 
 
 def make_node(path: Path, numbers: tuple[int, int]) -> None:
