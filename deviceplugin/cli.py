@@ -77,7 +77,9 @@ def run(
     cdi_dir: Annotated[Path | None, typer.Option(help="Directory for CDI specs (default: /var/run/cdi).")] = None,
     memory_unit: Annotated[str | None, typer.Option(help="GiB, MiB, or a multiple: 128MiB (default: GiB).")] = None,
     health_check: Annotated[str | None, typer.Option(metavar="BOOLEAN", help="Monitor cards (default: true).")] = None,
-    isolation: Annotated[str | None, typer.Option(help="none, mps, hami-core, or a path (default: none).")] = None,
+    isolation: Annotated[
+        str | None, typer.Option(help="auto, none, driver, mps, hami-core, or a path (default: auto).")
+    ] = None,
 ) -> None:
     """Run the device plugin on this node until it is stopped."""
     flags = {

@@ -32,13 +32,13 @@ from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.backends import CardBackend, edits_for
 from deviceplugin.cdi.injection import InjectionListeners, InjectionMode
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.driver.cards import Xid
 from deviceplugin.health import rules
 from deviceplugin.health.monitor import CardKeeper, Pace
 from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.health.releases import Releases, socket_path
 from deviceplugin.health.states import CardStates
-from deviceplugin.isolation.make import isolation_for, mechanism_of, shared_in
+from deviceplugin.isolation.make import IsolationParts, isolation_for, node_kind, shared_in
+from deviceplugin.isolation.node_isolation import NodeIsolation
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
 from deviceplugin.node.cards import NodeCards
@@ -95,17 +95,19 @@ class NodePlugin:
             cards=lambda: self._cards.whole,
             unit_mib=c.memory_unit_mib,
         )
-        self._mechanism = mechanism_of(c)
+        self._kind = node_kind(c)
         self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
         self._starts = StartsFile(Path(c.state_dir), self._boot_id)
         self._assigned, self._marker = AssignedCards(), Marker(api, backoff.delay_s)
         self._cards, self._keeper = self._make_cards(backend)
-        states, record, registry = self._keeper.states, self._recorder.record, self.metrics.registry
-        self._isolation = isolation_for(
-            c, self._mechanism, backend.driver, states, self._view, record, registry, backoff.delay_s
-        )
         self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
-        listeners = InjectionListeners(self._record_not_ready, self._record_mode, self._cards.moved)
+        self._isolation = self._make_isolation(backend)
+        record = self._recorder.record
+        listeners = InjectionListeners(
+            not_ready=lambda problem: record(NodeEvent("GPUNotReady", problem)),
+            switched=lambda note: record(NodeEvent("GPUInjectionMode", note, warning=False)),
+            changed=self._cards.moved,
+        )
         real, last = backend.simulated is None, session.last_mode
         self._injection = InjectionMode(c.mode, self._edits, listeners, real=real, last=last)
         self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
@@ -114,7 +116,7 @@ class NodePlugin:
         self._reconciler: Reconciler | None = None
         self._environment: EnvironmentAllocator | None = None
         self._registered: bool | None = None
-        session.changed, session.missing = self._session_changed, self._not_injectable
+        session.changed, session.missing = self._session_changed, lambda: self._injection.withheld
         self._session_changed()
 
     async def run(self) -> None:
@@ -189,14 +191,15 @@ class NodePlugin:
             runtime_class=self._runtime_class(),
             problems=tuple(filter(None, self._problems())),
             cards=card_statuses(cards, self._allocated_units(), states.readings, states.absent()),
-            containers=found.result.containers if found else (),
+            isolation=self._kind.now,
+            containers=self._isolation.shown(found.result.containers) if found else (),
             drift=found.result.drift if found else (),
         )
 
     def _problems(self) -> Sequence[str]:
         reconciled = self._reconciler.result.problems if self._reconciler else ()
         own = (*self._keeper.problems(), *self._injection.problems(), self._session.problem, self._cards.problem)
-        isolation = self._isolation.mps.problems()
+        isolation = (self._kind.problem, *self._isolation.mps.problems())
         return (*own, *self._cards.problems(), *self._edits.problems, *isolation, *reconciled)
 
     def _make_cards(self, backend: CardBackend) -> tuple[NodeCards, CardKeeper]:
@@ -218,16 +221,17 @@ class NodePlugin:
                 view=self._view,
                 shown=self._session.devices_now,
                 old_style=c.old_style_ids,
-                withheld=lambda: bool(self._not_injectable() or states.cuda_problem()),
+                withheld=lambda: bool(self._injection.withheld or states.cuda_problem()),
             ),
             healths=healths,
             last_known=last_known,
             wall_s=time.time,
             record=self._recorder.record,
             changed=self._show_cards,
-            release=self._follow_release,
+            release=lambda text: self._releases.follow(text),  # noqa: PLW0108 - not built yet
             uncovered=lambda: self._injection.uncovered,
-            untrusted_until_s=self._untrusted_until_s(),
+            isolation=lambda: self._isolation.of_cards(),  # noqa: PLW0108 - not built yet
+            untrusted_until_s=self._starts.untrusted_until_s(),
         )
         keeper = CardKeeper(
             driver=backend.driver,
@@ -236,21 +240,25 @@ class NodePlugin:
             pace=Pace(reading_s=c.reading_interval_s, end_s=c.driver_exit_after_s),
             wall_s=time.time,
             on_change=cards.moved,
-            on_xid=self._count_xid,
+            on_xid=lambda xid: self.metrics.xid(xid.uuid, xid.number, xid.times),
             on_cuda=self._view.pods.wake,
-            shared_in=shared_in(self._mechanism),
+            shared_in=lambda: shared_in(self._kind.mechanism),
         )
         return cards, keeper
 
-    def _untrusted_until_s(self) -> float:
-        try:
-            untrusted_s = self._starts.started(time.clock_gettime(time.CLOCK_BOOTTIME))
-        except OSError as error:
-            log.warning("state.write_failed", reason=str(error))
-            return 0.0
-        if untrusted_s:
-            log.warning("plugin.killed_again", untrusted_s=round(untrusted_s, 1))
-        return time.time() + untrusted_s
+    def _make_isolation(self, backend: CardBackend) -> NodeIsolation:
+        parts = IsolationParts(
+            kind=self._kind,
+            driver=backend.driver,
+            states=self._keeper.states,
+            view=self._view,
+            edits=self._edits,
+            cdi=lambda: self._injection.chosen != "environment",
+            record=self._recorder.record,
+            registry=self.metrics.registry,
+            backoff_s=self._backoff_s,
+        )
+        return isolation_for(self._configuration, parts)
 
     def _node_seen(self, node: objects.Node | None) -> None:
         self._recorder.node_uid = node.metadata.uid if node else ""
@@ -272,22 +280,6 @@ class NodePlugin:
         """Return `runtimeClassName` of the plugin's own pod; "" if it has none or its UID was not given."""
         own = self._view.pods.get(self._configuration.pod_uid)
         return own.spec.runtime_class_name if own else ""
-
-    def _record_not_ready(self, problem: str) -> None:
-        self._recorder.record(NodeEvent("GPUNotReady", problem))
-
-    def _record_mode(self, note: str) -> None:
-        self._recorder.record(NodeEvent("GPUInjectionMode", note, warning=False))
-
-    def _not_injectable(self) -> str:
-        """Return why no card can be injected into containers; "" if some can or this is unknown."""
-        return self._injection.withheld
-
-    async def _follow_release(self, text: str) -> bool:
-        return await self._releases.follow(text)
-
-    def _count_xid(self, xid: Xid) -> None:
-        self.metrics.xid(xid.uuid, xid.number, xid.times)
 
     async def _serve_orders(self) -> None:
         """Serve operators' requests on the node's socket; without one, the annotation still works."""
@@ -336,10 +328,12 @@ class NodePlugin:
             allocating=lambda: bool(measured.allocating),
             on_outside=self._cards.outside,
         )
+        await self._isolation.decided()
         await self._session.take_over(measured, mode)
         self._remember()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reconciler.run())
+            tasks.create_task(self._isolation.follow(lambda: bool(measured.allocating), self._cards.moved))
             if c.mode != "environment":
                 tasks.create_task(self._injection.follow(self._watch.runtime_version, lambda: self._idle(measured)))
 

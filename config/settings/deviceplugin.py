@@ -6,6 +6,7 @@ One file serves all nodes of a cluster: differences between nodes come from `NOD
 import posixpath
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
@@ -41,7 +42,9 @@ _LONGEST_ALLOCATE_WAIT_S: Final = 5.0
 _LARGEST_XID: Final = 65_535
 _LONGEST_EXIT_AFTER_S: Final = 86_400.0
 _LONGEST_NAME: Final = 253
-ISOLATIONS: Final = ("none", "mps", "hami-core")
+# Kinds that `isolationFallback` may name too; any other value is the path of a description.
+_FALLBACKS: Final = ("none", "mps", "hami-core")
+ISOLATIONS: Final = ("auto", "driver", *_FALLBACKS)
 # The longest socket path below it is `/<UUID>/control_privileged`; the limit is 107 characters (unix(7)).
 _LONGEST_MPS_DIRECTORY: Final = 47
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
@@ -69,11 +72,19 @@ def _off(value: object) -> object:
     return "off" if value is False else value
 
 
-def _isolation(name: str) -> str:
-    if name not in ISOLATIONS and not name.startswith("/"):
-        message = f"expected {', '.join(ISOLATIONS)}, or the absolute path of a description, found {name[:80]!r}"
+def _kind(name: str, kinds: Sequence[str]) -> str:
+    if name not in kinds and not name.startswith("/"):
+        message = f"expected {', '.join(kinds)}, or an absolute path, found {name[:80]!r}"
         raise ValueError(message)
     return name
+
+
+def _isolation(name: str) -> str:
+    return _kind(name, ISOLATIONS)
+
+
+def _fallback(name: str) -> str:
+    return _kind(name, _FALLBACKS)
 
 
 NodeName: TypeAlias = Annotated[str, AfterValidator(_node_name)]
@@ -82,6 +93,8 @@ XidNumber: TypeAlias = Annotated[int, Field(ge=1, le=_LARGEST_XID)]
 Mode: TypeAlias = Literal["auto", "cdi", "environment"]
 Monitor: TypeAlias = Literal["off", "warn", "evict"]
 Isolation: TypeAlias = Annotated[str, AfterValidator(_isolation)]
+IsolationFallback: TypeAlias = Annotated[str, AfterValidator(_fallback)]
+Enforcement: TypeAlias = Literal["preferred", "required"]
 
 
 class Mps(Section):
@@ -205,6 +218,10 @@ class DevicePluginConfiguration(Section):
         description="The host's `/dev`. Without this mount, the plugin does not compare NVIDIA's CDI specs with the "
         "device nodes. In environment mode it then does not report device nodes to the kubelet.",
     )
+    host_cgroup: AbsolutePath = Field(
+        default="/host/cgroup",
+        description="The host's cgroup v2 hierarchy, used where NVIDIA's driver limits memory.",
+    )
     simulate: str = Field(
         default="", description="A cluster file; the plugin announces the file's cards instead of real ones."
     )
@@ -305,9 +322,20 @@ class DevicePluginConfiguration(Section):
         "then, no other pod is admitted.",
     )
     isolation: Isolation = Field(
+        default="auto",
+        description="[Mechanism](isolation.md) that keeps a container within its share of a card: `none`, `driver`, "
+        "`mps`, `hami-core`, or the absolute path of your own description. `auto`: `driver` if the node supports it, "
+        "otherwise `isolationFallback`.",
+    )
+    isolation_fallback: IsolationFallback = Field(
         default="none",
-        description="[Mechanism](isolation.md) that keeps a container within its share of a card: `none`, `mps`, "
-        "`hami-core`, or the absolute path of your own description.",
+        description="Mechanism with `isolation: auto` where NVIDIA's driver cannot limit memory: `none`, `mps`, "
+        "`hami-core`, or a path.",
+    )
+    enforcement: Enforcement = Field(
+        default="preferred",
+        description="What happens to a container whose share of memory cannot be enforced: it starts without a limit "
+        "(`preferred`), or it does not start (`required`).",
     )
     mps: Mps = Field(default=Mps(), description="Settings for `isolation: mps`.")
     hami_core: HamiCore = Field(
@@ -342,10 +370,19 @@ class DevicePluginConfiguration(Section):
     @field_validator("hami_core")
     @classmethod
     def _where_it_is_used(cls, settings: HamiCore, info: ValidationInfo) -> HamiCore:
-        if info.data.get("isolation") == "hami-core" and not settings.library.startswith("/"):
+        isolation, fallback = (info.data.get(name) for name in ("isolation", "isolation_fallback"))
+        used = {isolation, fallback if isolation == "auto" else ""}
+        if "hami-core" in used and not settings.library.startswith("/"):
             message = f"isolation: hami-core: expected the absolute path of the library, found {settings.library!r}"
             raise ValueError(message)
         return settings
+
+    @field_validator("isolation")
+    @classmethod
+    def _through_cdi(cls, isolation: str, info: ValidationInfo) -> str:
+        if isolation == "driver" and info.data.get("mode") == "environment":
+            raise ValueError("driver: expected mode: cdi or auto: without CDI, a pod could replace its own limit")
+        return isolation
 
     @property
     def listen_address(self) -> tuple[str, int]:

@@ -17,6 +17,8 @@ from config.settings.schema import Section, refuse_twins
 
 API_VERSION: Final = "gpushare/v1alpha1"
 KIND: Final = "IsolationMechanism"
+# The value of `isolation` that leaves the choice to the node.
+AUTO: Final = "auto"
 
 PLACEHOLDERS: Final[Mapping[str, str]] = {
     "units": "units that it has on each of its cards",
@@ -30,13 +32,15 @@ PLACEHOLDERS: Final[Mapping[str, str]] = {
 }
 _PLACEHOLDER: Final = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-# Variables that the device plugin sets itself: a mechanism must not give a container other cards.
+# Variables that the device plugin sets itself: a mechanism must not give a container other cards or limits.
 _OWN: Final = frozenset(
     {
         environment.VISIBLE_DEVICES,
         environment.CARD_UUIDS,
         environment.MEM_CONTAINER,
         environment.CGPU_DISABLE,
+        environment.GPU_MEMORY_REQUEST,
+        environment.GPU_MEMORY_LIMIT,
         names.MEM_IDX,
         names.MEM_POD,
         names.MEM_DEV,

@@ -12,7 +12,7 @@ Neither mode guesses: an ambiguous call is rejected, with a message that appears
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
@@ -30,7 +30,7 @@ from deviceplugin.allocation.identify import NotIdentified, PodContainers
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.recorded import recorded_answer
 from deviceplugin.allocation.view import NodeRecords, OwnPods
-from deviceplugin.cdi import spec
+from deviceplugin.cdi import limit_hooks, spec
 from deviceplugin.cdi.edits import Additions, Edits
 from deviceplugin.cdi.mode import VOLUME_MOUNTS, Mode
 from deviceplugin.cdi.spec_files import SpecFiles
@@ -56,7 +56,13 @@ OnAssigned: TypeAlias = Callable[[NodePod, Sequence[str], frozenset[str]], None]
 
 
 class EditsSource(Protocol):
-    """Source of the device edits that inject this node's cards into a container."""
+    """Source of the device edits that inject this node's cards into a container.
+
+    limits_by_hook: the driver limits a container's memory only if the edits of each of its cards contain NVIDIA's hook.
+    """
+
+    @property
+    def limits_by_hook(self) -> bool: ...
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """Return the edits for exactly these cards. Raises spec.CdiError."""
@@ -157,8 +163,7 @@ class AllocationContext:
             for one in found.containers:
                 if lacking := await self.isolation.prepare(replace(share, container=one)):
                     raise CallRejected(f"pod {found.pod}: {lacking}", _NOT_ISOLATED)
-            if devices := frozenset[str]().union(*(answer.device_names for answer in answers.values())):
-                await asyncio.to_thread(self._write_specs, devices, share)
+            await asyncio.to_thread(self._write_specs, answers, share, found)
             self.report_assigned(found, shares)
 
         try:
@@ -166,12 +171,29 @@ class AllocationContext:
         except (spec.CdiError, OSError) as error:
             raise CallRejected(str(error), _kind(error)) from error
 
-    def _write_specs(self, devices: Collection[str], share: ContainerShare) -> None:
-        """Write the spec of each device: containers that run one at a time have one device each. Blocks on the disk."""
+    def _write_specs(self, answers: Mapping[str, RecordedAnswer], share: ContainerShare, found: PodContainers) -> None:
+        """Write the spec of each container that has a device of ours. Blocks on the disk.
+
+        answers: by name, of the found containers, which run one at a time.
+        """
         variables = container_environment(share.shares, by_cdi=True, node_labels=self.node_labels())
-        parts = [self.card_edits.edits(share.uuids), self.isolation.additions(share).edits(), Edits(env=variables)]
-        for device in sorted(devices):
-            self.files.write(device, spec.container_spec(device, parts))
+        for one in found.containers:
+            own = replace(share, container=one)
+            for device in sorted(answers[one.name].device_names):
+                added = self.isolation.additions(own)
+                parts = [self._edits_of_cards(own, added), added.edits(), Edits(env=variables)]
+                self.files.write(device, spec.container_spec(device, parts))
+
+    def _edits_of_cards(self, share: ContainerShare, added: Additions) -> Edits:
+        """Return the edits of its cards, with NVIDIA's hook only if the container has limits. Raises CdiError."""
+        edits = self.card_edits.edits(share.uuids)
+        if environment.GPU_MEMORY_LIMIT not in added.env:
+            return limit_hooks.without(edits)
+        bare = sorted(set(share.uuids) - limit_hooks.limited(edits)) if self.card_edits.limits_by_hook else []
+        if bare:
+            # The spec was replaced a moment ago; the cards' isolation follows soon.
+            raise spec.CdiError(f"card {', '.join(bare)}: its CDI spec no longer has the hook {limit_hooks.NAME}")
+        return edits
 
     def answer(self, share: ContainerShare) -> ContainerResponse:
         """Return the Allocate response without CDI: the container's cards and the additions of isolation.

@@ -4,12 +4,26 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from config.protocol import environment, names
+from config.protocol import environment, memory_limit, names
+from config.protocol.inventory import Card
+from config.protocol.memory_limit import MemoryLimitError
 from deviceplugin.allocation.decision import Share
 from deviceplugin.allocation.pods import NodePod, PodContainer
 from deviceplugin.cdi import spec
 
 _WHOLE: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DriverLimit:
+    """A container's limits on each of its cards, as NVIDIA's driver enforces them. soft_mib: the guaranteed part."""
+
+    soft_mib: int
+    hard_mib: int
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables for NVIDIA's hook: always both, because a missing request means all of the limit."""
+        return {environment.GPU_MEMORY_REQUEST: str(self.soft_mib), environment.GPU_MEMORY_LIMIT: str(self.hard_mib)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +54,32 @@ class ContainerShare:
         asked = -(-self.container.percent // len(self.shares))
         share = _WHOLE * first.units // first.card_units if first.card_units else _WHOLE
         return max(1, min(_WHOLE, asked or share))
+
+    def driver_limit(self, cards: Sequence[Card]) -> DriverLimit | None:
+        """Return the limits for the driver; None if the pod has its cards to itself. cards: the node's.
+
+        Nothing is guaranteed unless the pod may use more than its request: guarantees add up in every cgroup above the
+        container's, and stay there after its end. The driver rejects a limit above the card's memory.
+        """
+        if self.pod.exclusive:
+            return None
+        request_mib = self.shares[0].units * self.unit_mib
+        card_mib = min((card.memory_mib for card in cards if card.uuid in self.uuids), default=request_mib)
+        most_units = self._most_units()
+        if most_units is None:
+            return DriverLimit(0, min(request_mib, card_mib))
+        hard_mib = min(max(request_mib, most_units * self.unit_mib // len(self.shares)), card_mib)
+        return DriverLimit(min(request_mib, hard_mib), hard_mib)
+
+    def _most_units(self) -> int | None:
+        """Return the units that the container may use over all its cards; None without a valid annotation."""
+        text = self.pod.annotations.get(names.GPU_MEM_LIMIT)
+        if text is None:
+            return None
+        try:
+            return memory_limit.limits(text, {one.name: one.units for one in self.pod.asking()})[self.container.name]
+        except (MemoryLimitError, KeyError):
+            return None
 
     def values(self) -> Mapping[str, str]:
         """Values for the placeholders in `config.settings.isolation`."""

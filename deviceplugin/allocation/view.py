@@ -17,6 +17,7 @@ from deviceplugin.allocation.decision import Undecided, decided
 from deviceplugin.allocation.identify import KubeletPod, NodeState
 from deviceplugin.allocation.journal import Journal, PodRequests
 from deviceplugin.allocation.pods import FirstCards, NodePod, read_pod
+from deviceplugin.allocation.start_errors import WatchedPod
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import PodResources
@@ -24,10 +25,10 @@ from scheduler.kube import objects
 from scheduler.kube.port import Changed, Deleted, Kind, ListEnds, WatchEvent
 
 
-def kind_of(node: str) -> Kind[objects.PodObject]:
+def kind_of(node: str) -> Kind[WatchedPod]:
     """Return the watched kind: pods that are bound to `node` and have not finished."""
     selector = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-    return Kind("pods", objects.PodObject, "/api/v1/pods", selector)
+    return Kind("pods", WatchedPod, "/api/v1/pods", selector)
 
 
 @dataclass(slots=True)

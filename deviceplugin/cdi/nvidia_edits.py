@@ -27,9 +27,12 @@ _TAKES_AT_MOST_S: Final = 60.0
 class NvidiaEdits:
     """`allocation.allocators.EditsSource`. Every method blocks on the disk: call it in a thread.
 
-    coverage: how the shared cards were covered at the last `prepare`. known: the driver has named its cards.
-    problems: CDI specs that cannot be read.
+    coverage: how the shared cards were covered at the last `prepare`. hookless: UUIDs of the cards that were covered
+    then, but without the hook that limits their memory. known: the driver has named its cards. problems: CDI specs that
+    cannot be read. limits_by_hook: a container's memory limits need that hook.
     """
+
+    limits_by_hook = True
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class NvidiaEdits:
         self._not_generated = self._looked_in = ""
         self._reading = threading.Lock()
         self.coverage = Coverage("the driver has not reported its cards yet", some=False)
+        self.hookless: frozenset[str] = frozenset()
         self.problems: tuple[str, ...] = ()
 
     @property
@@ -72,6 +76,9 @@ class NvidiaEdits:
             self._not_generated = self._generate()
             uncovered = self._uncovered(cards, found.driver)
         self.coverage = Coverage.of(len(cards), uncovered, self._lacking(tuple(uncovered.values())))
+        limitable = [card for card in cards if card.limits]
+        specs = self._specs().specs if limitable else ()
+        self.hookless = nvidia_spec.hookless(limitable, specs, driver=found.driver, lacks=self._nodes.lacks)
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """Return the edits for exactly these cards. Raises CdiError."""
@@ -122,6 +129,8 @@ class SimulatedEdits:
     """`allocation.allocators.EditsSource` without NVIDIA components."""
 
     coverage = Coverage()
+    hookless: frozenset[str] = frozenset()
+    limits_by_hook = False
     known = True
     problems: tuple[str, ...] = ()
 

@@ -4,8 +4,9 @@ A card is looked up by its UUID, which is the device's name. If a spec does not 
 only device is `all`), single device nodes are taken from its devices: the node with the card's current minor, and the
 control nodes. They are taken unchanged: with a driver in a container, they are elsewhere on the host. Other edits of a
 device with another name are never taken, whatever its nodes are: indexes and minors may belong to another card after a
-reboot or the loss of a card. Only the numbers of a node are dropped: the runtime then reads them from the host's node
-when the container starts. nvidia-uvm may get another major at each boot.
+reboot or the loss of a card. The hook that limits a card's memory is the exception, because it names the card's UUID.
+Only the numbers of a node are dropped: the runtime then reads them from the host's node when the container starts.
+nvidia-uvm may get another major at each boot.
 
 A spec is not used if it lacks the driver library or a control node, or has a node that the host lacks: its containers
 would not start, or cuInit would fail in them. Another spec is used instead, whatever its priority.
@@ -13,6 +14,7 @@ would not start, or cuInit would fail in them. Another spec is used instead, wha
 Source: NVIDIA Container Toolkit, `nvidia-ctk cdi generate` (device names are indexes, UUIDs, or `all`).
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +23,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from config.settings import plainyaml
+from deviceplugin.cdi import limit_hooks
 from deviceplugin.cdi.edits import Edits, combined, from_wire
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.driver.cards import DriverCard
@@ -130,6 +133,18 @@ def uncovered(
     return reasons
 
 
+def hookless(
+    cards: Sequence[DriverCard], specs: Sequence[NvidiaSpec], *, driver: str = "", lacks: Lacks = _nothing
+) -> frozenset[str]:
+    """Return the UUIDs of the cards that the specs inject without the hook that limits their memory."""
+    found, host = [], _Host(driver, lacks)
+    for card in cards:
+        with contextlib.suppress(CdiError):
+            if card.uuid not in limit_hooks.limited(combined(_of_card(card, specs, host))):
+                found.append(card.uuid)
+    return frozenset(found)
+
+
 def _of_card(card: DriverCard, specs: Sequence[NvidiaSpec], host: _Host) -> list[Edits]:
     """Return the edits from the best spec that names the card, else from the best spec that does not."""
     reasons = []
@@ -159,7 +174,7 @@ def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
         return f"{spec.source} also injects another card into every container"
     for device in named:
         if card.minor is not None and device.minors == {card.minor}:
-            return [spec.edits, device.edits]
+            return [spec.edits, device.edits, _limiting(card, spec)]
     if named:
         now = "without a device node" if card.minor is None else f"/dev/nvidia{card.minor}"
         return f"{spec.source} is out of date: the card is now {now}"
@@ -180,7 +195,13 @@ def _unnamed(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
     taken = [*((device, node) for device, node in nodes if node.get("path") in _CONTROL_NODES), own[0]]
     # Without these groups, programs of non-root users may be unable to open restricted nodes.
     groups = [group for device, _ in taken for group in device.edits.lists.get(_GROUPS, ())]
-    return [spec.edits, combined([Edits(lists={_NODES: [node for _, node in taken], _GROUPS: groups})])]
+    nodes_and_groups = Edits(lists={_NODES: [node for _, node in taken], _GROUPS: groups})
+    return [spec.edits, combined([nodes_and_groups]), _limiting(card, spec)]
+
+
+def _limiting(card: DriverCard, spec: NvidiaSpec) -> Edits:
+    """Return the hook that limits the card's memory, from whichever device: the hook names the card by its UUID."""
+    return limit_hooks.of_card(card.uuid, [spec.edits, *(device.edits for device in spec.devices)])
 
 
 def _without_cuda(source: str, edits: Edits, host: _Host) -> str:

@@ -24,6 +24,7 @@ from deviceplugin.doctor.facts import (
     count,
     some,
 )
+from deviceplugin.doctor.isolation_checks import cgroup, hook, isolation, limits
 from deviceplugin.driver.cards import MIG
 from deviceplugin.driver.cuda import UNTRIED
 from scheduler.kube import versions
@@ -280,6 +281,9 @@ _CHECKS: Final[tuple[Callable[[Facts], Finding], ...]] = (
     _driver,
     _runtime,
     _libcuda,
+    limits,
+    cgroup,
+    hook,
     cuda,
     persistence,
     _kubelet,
@@ -287,5 +291,6 @@ _CHECKS: Final[tuple[Callable[[Facts], Finding], ...]] = (
     _node,
     _pods,
     _cards,
+    isolation,
     _drift,
 )

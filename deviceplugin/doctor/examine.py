@@ -17,12 +17,13 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.allocation.pods import read_pod
 from deviceplugin.cdi.host_nodes import HostNodes
 from deviceplugin.cdi.mode import Coverage, brings_nvml
-from deviceplugin.cdi.nvidia_spec import uncovered
+from deviceplugin.cdi.nvidia_spec import hookless, uncovered
 from deviceplugin.cdi.spec_files import NvidiaSpecTree
 from deviceplugin.doctor.facts import Facts, NodeFacts, PodFacts
 from deviceplugin.driver.cards import MIG, CardReading, Driver, DriverCards, SourceFailed
 from deviceplugin.driver.cuda import CudaAnswer
 from deviceplugin.health.rules import RELEASED
+from deviceplugin.isolation.host_cgroup import cgroup_problem
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.report.status import DevicePluginStatus
@@ -64,6 +65,9 @@ async def examine(
         node_name=c.node_name,
         mode=c.mode,
         simulated=bool(c.simulate),
+        isolation=c.isolation,
+        enforcement=c.enforcement,
+        cgroup_problem=await asyncio.to_thread(cgroup_problem, Path(c.host_cgroup)),
         driver=found.driver,
         driver_problem=asked.problem,
         cards=found.cards,
@@ -76,10 +80,10 @@ async def examine(
         status=status,
         status_problem=status_problem,
     )
-    coverage, problems = specs
+    coverage, bare, problems = specs
     # Outside the plugin's container, the plugin knows better which runtime runs it.
     runtime = facts.nvidia_runtime or bool(status and status.nvidia_runtime)
-    found_of_specs = replace(facts, spec_problems=problems, nvidia_runtime=runtime)
+    found_of_specs = replace(facts, spec_problems=problems, hookless=bare, nvidia_runtime=runtime)
     return found_of_specs if c.simulate else replace(found_of_specs, lacking=coverage.lacking, some=coverage.some)
 
 
@@ -126,14 +130,16 @@ async def _status(address: str) -> tuple[DevicePluginStatus | None, str]:
         return None, str(error)
 
 
-def _specs(c: DevicePluginConfiguration, found: DriverCards) -> tuple[Coverage, tuple[str, ...]]:
-    """Return (coverage of the cards by the specs; the specs that cannot be read)."""
+def _specs(c: DevicePluginConfiguration, found: DriverCards) -> tuple[Coverage, frozenset[str], tuple[str, ...]]:
+    """Return (coverage of the cards by the specs, cards without the hook for limits, specs that cannot be read)."""
     generated = Path(c.state_dir) / "cdi"
     specs = NvidiaSpecTree([generated, *(Path(directory) for directory in c.cdi_spec_dirs)]).read()
     cards = [card for card in found.cards if not card.mig]
     lacks = HostNodes(Path(c.host_dev)).lacks
     reasons = uncovered(cards, specs.specs, driver=found.driver, lacks=lacks)
-    return Coverage.of(len(cards), reasons, "; ".join(reasons.values())), specs.problems
+    limitable = [card for card in cards if card.limits]
+    bare = hookless(limitable, specs.specs, driver=found.driver, lacks=lacks)
+    return Coverage.of(len(cards), reasons, "; ".join(reasons.values())), bare, specs.problems
 
 
 def _missing(c: DevicePluginConfiguration) -> dict[str, str]:

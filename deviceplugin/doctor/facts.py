@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from config.settings.deviceplugin import Enforcement
 from config.settings.deviceplugin import Mode as ConfiguredMode
 from deviceplugin.driver.cards import CardReading, DriverCard
 from deviceplugin.driver.cuda import CudaAnswer
@@ -52,12 +53,18 @@ class Facts:
     cuda: answer of cuInit by UUID, for the cards that were tried. readings: by UUID, for the cards that answer.
     lacking, some: as in `Coverage`, by NVIDIA's CDI specs. spec_problems: specs that cannot be read.
     nvidia_runtime: whether it runs this container. missing: files of the kubelet that do not exist, and their purpose.
-    status: the plugin's status; status_problem: why it is unavailable. mode: as configured.
+    status: the plugin's status; status_problem: why it is unavailable. mode, isolation, enforcement: as configured.
+    cgroup_problem: why the host's cgroups cannot be limited. hookless: UUIDs of cards that NVIDIA's CDI specs inject
+    without the hook for memory limits.
     """
 
     node_name: str
     mode: ConfiguredMode
     simulated: bool
+    isolation: str = "auto"
+    enforcement: Enforcement = "preferred"
+    cgroup_problem: str = ""
+    hookless: frozenset[str] = frozenset()
     driver: str = ""
     driver_problem: str = ""
     cards: tuple[DriverCard, ...] = ()

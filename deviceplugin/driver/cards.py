@@ -3,16 +3,16 @@
 `nvml` implements `CardSource` with a real driver, `simulated` with the cards of a cluster file.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
-from config.protocol import inventory
+from config.protocol import inventory, isolation
 from deviceplugin.driver.cuda import CudaAnswer
 
 # A card's compute mode: one process at a time.
 EXCLUSIVE_PROCESS: Final = "EXCLUSIVE_PROCESS"
-# The inventory's reason for a card that is split into instances.
+# The inventory's reason for a card that is split into MIG instances.
 MIG: Final = "mig"
 
 
@@ -47,8 +47,12 @@ class DriverCard:
     index: the current one; another card may have it after a reboot. minor: the number in /dev/nvidia<minor>; None for a
     card without a device node. memory_mib: memory that programs can use, that is, the total less reserved_mib, which
     the driver reserves. links: index of another card -> kind of link, such as `NV12` or `PIX`. mig: split into
-    instances, not shared here. absent: optional facts that the driver failed to report, each `name: why`. limits: the
-    driver can limit the memory that a cgroup uses on it.
+    instances, so that only these are shared. absent: optional facts that the driver failed to report, each `name: why`.
+    limits: the driver can limit the memory that a cgroup uses on it.
+
+    A MIG instance is a card of its own, with the minor and PCI address of the card that it is a part of. parent: UUID
+    of that card; "" for a whole card. instance: IDs of its GPU instance and compute instance, None for a whole card or
+    if unknown. instances: of a split card, while it is not listed together with them (`with_instances`).
     """
 
     index: int
@@ -63,6 +67,20 @@ class DriverCard:
     mig: bool = False
     absent: tuple[str, ...] = ()
     limits: bool = False
+    parent: str = ""
+    instance: tuple[int, int] | None = None
+    instances: tuple["DriverCard", ...] = ()
+
+
+def with_instances(cards: Iterable[DriverCard]) -> list[DriverCard]:
+    """Return the cards and their MIG instances as one list, ordered by index."""
+    flat = [one for card in cards for one in (replace(card, instances=()), *card.instances)]
+    return sorted(flat, key=lambda card: card.index)
+
+
+def and_instances(uuids: Collection[str], cards: Iterable[DriverCard]) -> frozenset[str]:
+    """Return the UUIDs and those of the MIG instances of these cards."""
+    return frozenset(uuids) | {card.uuid for card in cards if card.parent in uuids}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +140,9 @@ class CardReading:
 
     Signs of a reset: attached changes whenever the driver attaches to the card again. energy_mj counts from the moment
     when the driver initialized the card. persistent: the driver keeps an unused card initialized.
+
+    instances: UUID -> reading of each MIG instance that exists now, None if it cannot be read. All of it but memory and
+    processes is the whole card's.
     """
 
     used_mib: int
@@ -138,6 +159,7 @@ class CardReading:
     attached: int | None = None
     energy_mj: int | None = None
     persistent: bool = False
+    instances: Mapping[str, "CardReading | None"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +171,7 @@ class Opened:
 
 
 def card_of(card: inventory.Card) -> DriverCard:
-    """Convert a card of an inventory to a DriverCard, without a minor."""
+    """Convert a card of an inventory to a DriverCard, without a minor; whether it has limits is known from before."""
     return DriverCard(
         index=card.index,
         uuid=card.uuid,
@@ -159,6 +181,8 @@ def card_of(card: inventory.Card) -> DriverCard:
         numa=card.numa,
         links=card.links,
         mig=card.reason == MIG,
+        limits=card.isolation == isolation.DRIVER,
+        parent=card.parent,
     )
 
 
@@ -177,7 +201,7 @@ class CardSource(Protocol):
         ...
 
     def describe(self, key: CardKey) -> DriverCard:
-        """Return the card, without its links; from now on it is known by its UUID."""
+        """Return the card with its instances, without its links; from now on it is known by its UUID."""
         ...
 
     def links(self, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -209,11 +233,14 @@ class Driver(Protocol):
         ...
 
     def grown(self) -> bool:
-        """Return whether there may be a card that `cards` has not named."""
+        """Return whether there may be a card or instance that `cards` has not named."""
         ...
 
     async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
-        """Return a reading or error per card: NoAnswer and CardFailed concern that card alone, others the driver."""
+        """Return a reading or error per whole card: NoAnswer and CardFailed concern it alone, others the driver.
+
+        The answers of a card's instances are added; those that no longer exist are left out.
+        """
         ...
 
     async def events(self) -> Sequence[Xid]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
 from config.protocol import card_uuid
-from deviceplugin.driver import nvml_cards
+from deviceplugin.driver import nvml_cards, nvml_instances, nvml_links
 from deviceplugin.driver.cards import CardFailed, CardKey, CardReading, DriverCard, NotOpened, Opened, Xid
 from deviceplugin.driver.nvml_cards import (
     GONE,
@@ -58,7 +58,7 @@ class NvmlSource:
         self._library = library
         self._attached = attached
         self._sleep = sleep
-        self._seen: dict[str, nvml_cards.SeenCard] = {}
+        self._seen: dict[str, nvml_links.SeenCard] = {}
         self._event_sets: dict[str, Any] = {}
 
     def open(self) -> Opened:
@@ -83,11 +83,13 @@ class NvmlSource:
         return "the loader finds it now: is the driver being installed?"
 
     def describe(self, key: CardKey) -> DriverCard:
-        """Return the card, without its links."""
+        """Return the card with its instances, without its links."""
         with asked(f"card {key}"):
             raw = self._raw(key)
             index = key if isinstance(key, int) else self._library.nvmlDeviceGetIndex(raw)
-            found = nvml_cards.seen(self._library, Handle(index, text(self._library.nvmlDeviceGetUUID(raw)), raw))
+            found = nvml_links.seen(self._library, Handle(index, text(self._library.nvmlDeviceGetUUID(raw)), raw))
+            if found.card.mig:
+                found = replace(found, card=nvml_instances.described(self._library, raw, found.card))
         if problem := card_uuid.objection(found.card.uuid):
             raise CardFailed(f"card {key}: {problem}", lost=False)
         self._seen[found.card.uuid] = found
@@ -95,14 +97,17 @@ class NvmlSource:
 
     def links(self, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
         with asked("links of the cards"):
-            return nvml_cards.links(self._library, [self._seen[uuid] for uuid in uuids if uuid in self._seen])
+            return nvml_links.links(self._library, [self._seen[uuid] for uuid in uuids if uuid in self._seen])
 
     def read(self, uuid: str) -> CardReading:
-        """Return the card's current reading."""
+        """Return the current reading of the card and its instances."""
         found = self._known(uuid)
         with asked(f"card {uuid}"):
-            reading = nvml_cards.read(self._library, found.raw)
-        return replace(reading, attached=self._attachment(found.card.pci))
+            reading = nvml_cards.read(self._library, found.raw, mig=found.card.mig)
+            reading = replace(reading, attached=self._attachment(found.card.pci))
+            if found.card.mig:
+                reading = replace(reading, instances=nvml_instances.readings(self._library, found.raw, reading))
+        return reading
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
         """Set the compute mode, which requires root (NVML API reference, `nvmlDeviceSetComputeMode`)."""
@@ -139,7 +144,7 @@ class NvmlSource:
             return self._library.nvmlDeviceGetHandleByUUID(key)
         return self._library.nvmlDeviceGetHandleByPciBusId(key)
 
-    def _known(self, uuid: str) -> nvml_cards.SeenCard:
+    def _known(self, uuid: str) -> nvml_links.SeenCard:
         found = self._seen.get(uuid)
         if found is None:
             raise CardFailed(f"card {uuid}: the driver does not list it", lost=True)

@@ -2,8 +2,7 @@
 
 import contextlib
 import ctypes
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar
@@ -121,40 +120,9 @@ def _said(what: str, error: Exception) -> str:
 _MIB: Final = 1024**2
 _WORD_BITS: Final = 64
 _NODE_WORDS: Final = 16  # the kernel supports at most 1024 NUMA nodes
-_SWITCH: Final = "switch"
-
-# As in `nvidia-smi topo -m`, which has no name for two chips of one board, closer than `PIX`.
-_LEVELS: Final = {
-    pynvml.NVML_TOPOLOGY_INTERNAL: "PIX",
-    pynvml.NVML_TOPOLOGY_SINGLE: "PIX",
-    pynvml.NVML_TOPOLOGY_MULTIPLE: "PXB",
-    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: "PHB",
-    pynvml.NVML_TOPOLOGY_NODE: "NODE",
-    pynvml.NVML_TOPOLOGY_SYSTEM: "SYS",
-}
 
 
-@dataclass(frozen=True, slots=True)
-class SeenCard:
-    """A card with its links. ends: number of active NVLinks by the other card's PCI address, or `_SWITCH`."""
-
-    card: DriverCard
-    raw: RawHandle
-    ends: Counter[str]
-
-
-def seen(library: ModuleType, handle: Handle) -> SeenCard:
-    """Return the card, without its links. Raises NVMLError."""
-    card = _card(library, handle)
-    return SeenCard(card, handle.raw, Counter() if card.mig else _link_ends(library, handle.raw))
-
-
-def links(library: ModuleType, cards: Sequence[SeenCard]) -> dict[str, dict[str, str]]:
-    """Return each card's links to the others, by UUID. Raises the errors in GONE."""
-    return {one.card.uuid: _links(library, one, cards) for one in cards}
-
-
-def _card(library: ModuleType, handle: Handle) -> DriverCard:
+def card(library: ModuleType, handle: Handle) -> DriverCard:
     """Return the card. Handle, UUID and memory must be known; other failures are listed in `absent`.
 
     The driver denies a program most facts about a split card, so those are not queried.
@@ -167,22 +135,22 @@ def _card(library: ModuleType, handle: Handle) -> DriverCard:
     mode = at_best(library.nvmlDeviceGetMigMode, raw)
     mig = mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
     info = at_best(library.nvmlDeviceGetPciInfo, raw)
-    memory_mib, reserved_mib = (0, 0) if mig else _memory_mib(library, raw)
+    usable_mib, reserved_mib = (0, 0) if mig else memory_mib(library, raw)
     return DriverCard(
         index=handle.index,
         uuid=handle.uuid,
         model=at_best(text_for_people, library.nvmlDeviceGetName, raw, what="Name") or "",
-        memory_mib=memory_mib,
+        memory_mib=usable_mib,
         reserved_mib=reserved_mib,
         minor=at_best(library.nvmlDeviceGetMinorNumber, raw),
-        pci="" if info is None else _pci(info),
+        pci="" if info is None else pci_address(info),
         numa=None if mig else at_best(_numa, library, raw, what="NumaNodeId"),
         mig=mig,
         absent=tuple(absent),
     )
 
 
-def _memory_mib(library: ModuleType, raw: RawHandle) -> tuple[int, int]:
+def memory_mib(library: ModuleType, raw: RawHandle) -> tuple[int, int]:
     """Return (total less the driver's reserve, the reserve); zeros if the card has no memory of its own."""
     memory = answer(library.nvmlDeviceGetMemoryInfo, raw, pynvml.nvmlMemory_v2)
     if memory is not None:
@@ -193,7 +161,7 @@ def _memory_mib(library: ModuleType, raw: RawHandle) -> tuple[int, int]:
     return (int(memory.total) // _MIB if memory is not None else 0), 0
 
 
-def _pci(info: "pynvml.nvmlPciInfo_t") -> str:
+def pci_address(info: "pynvml.nvmlPciInfo_t") -> str:
     """Return the PCI address as the kernel writes it, such as `0000:07:00.0`; NVML's own text has an 8-digit domain."""
     return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
@@ -207,46 +175,6 @@ def _numa(library: ModuleType, raw: RawHandle) -> int | None:
     masks = answer(library.nvmlDeviceGetMemoryAffinity, raw, _NODE_WORDS, scope) or ()
     near = [word * _WORD_BITS + bit for word, mask in enumerate(masks) for bit in range(_WORD_BITS) if mask >> bit & 1]
     return near[0] if len(near) == 1 else None
-
-
-def _link_ends(library: ModuleType, raw: RawHandle) -> Counter[str]:
-    ends = (_link_end(library, raw, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS))
-    return Counter(end for end in ends if end)
-
-
-def _link_end(library: ModuleType, raw: RawHandle, link: int) -> str:
-    # Links are only a preference: a failed link query counts as no link and does not affect health.
-    try:
-        if not library.nvmlDeviceGetNvLinkState(raw, link):
-            return ""
-        kind = answer(library.nvmlDeviceGetNvLinkRemoteDeviceType, raw, link)
-        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
-            return _SWITCH
-        return _pci(library.nvmlDeviceGetNvLinkRemotePciInfo(raw, link))
-    except GONE:
-        raise
-    except pynvml.NVMLError:
-        return ""
-
-
-def _links(library: ModuleType, one: SeenCard, seen: Iterable[SeenCard]) -> dict[str, str]:
-    kinds = {str(other.card.index): _kind(library, one, other) for other in seen if other is not one}
-    return {index: kind for index, kind in kinds.items() if kind}
-
-
-def _kind(library: ModuleType, one: SeenCard, other: SeenCard) -> str:
-    """Return the kind of link between the two; "" if the driver does not know."""
-    direct = one.ends[other.card.pci]
-    switched = min(one.ends[_SWITCH], other.ends[_SWITCH])
-    if direct or switched:
-        return f"NV{direct or switched}"
-    try:
-        level = library.nvmlDeviceGetTopologyCommonAncestor(one.raw, other.raw)
-    except GONE:
-        raise
-    except pynvml.NVMLError:
-        return ""
-    return _LEVELS.get(level, "")
 
 
 _AtBest: TypeAlias = Callable[..., Any]  # an NVML function and its arguments after the handle; None if unavailable
@@ -280,10 +208,25 @@ def compute_mode(said: str) -> int:
     return numbers.get(said, numbers[""])
 
 
-def read(library: ModuleType, raw: RawHandle) -> CardReading:
-    """Return the card's reading; with unified memory, `used_mib` is the sum over processes. Raises NVMLError.
+def use(library: ModuleType, raw: RawHandle, absent: list[str]) -> tuple[int, tuple[Process, ...]]:
+    """Return (used MiB, processes) of a card or instance, which the memory query shows to answer. Raises NVMLError.
 
-    The memory query shows that the card answers. All other values are optional; `absent` names those that failed.
+    With unified memory, the used memory is the sum over processes.
+    """
+
+    def at_best(function: Callable[..., T], *arguments: object) -> T | None:
+        return optional(function, raw, *arguments, absent=absent)
+
+    memory = _memory(library, raw)
+    processes = _processes(library, at_best)
+    used_mib = sum(process.used_mib for process in processes) if memory is None else int(memory.used) // _MIB
+    return used_mib, processes
+
+
+def read(library: ModuleType, raw: RawHandle, *, mig: bool = False) -> CardReading:
+    """Return the card's reading. mig: it is split, so that only its instances have memory and a use. Raises NVMLError.
+
+    Values other than the memory are optional; `absent` names those that failed.
     """
     absent: list[str] = []
 
@@ -293,15 +236,14 @@ def read(library: ModuleType, raw: RawHandle) -> CardReading:
     def at_best(function: Callable[..., T], *arguments: object) -> T | None:
         return of_any(function, raw, *arguments)
 
-    memory = _memory(library, raw)
-    processes = _processes(library, at_best)
-    utilisation = at_best(library.nvmlDeviceGetUtilizationRates)
+    used_mib, processes = (0, ()) if mig else use(library, raw, absent)
+    utilisation = None if mig else at_best(library.nvmlDeviceGetUtilizationRates)
     milliwatts = at_best(library.nvmlDeviceGetPowerUsage)
-    mode = at_best(library.nvmlDeviceGetComputeMode)
+    mode = None if mig else at_best(library.nvmlDeviceGetComputeMode)
     health = _health(library, raw, of_any)  # before `absent` is complete
     temperature_c = _temperature(library, at_best)
     return CardReading(
-        used_mib=sum(process.used_mib for process in processes) if memory is None else int(memory.used) // _MIB,
+        used_mib=used_mib,
         processes=processes,
         utilisation=None if utilisation is None else int(utilisation.gpu),
         temperature_c=temperature_c,

@@ -33,6 +33,7 @@ from deviceplugin.driver.cards import (
     NoAnswer,
     SourceFailed,
     Xid,
+    with_instances,
 )
 from deviceplugin.driver.cuda import CudaAnswer
 from deviceplugin.driver.cuda_trials import CudaTrials
@@ -76,6 +77,7 @@ class SupervisedDriver:
         self._known: dict[str, DriverCard] = {}
         self._failing_s: dict[str, float] = {}
         self._deaths: Counter[str] = Counter()
+        self._other_instances = False
         self._opening = asyncio.Lock()
         self._next_s, self._pause_s = 0.0, 0.0
         self._why = SourceFailed("the driver has not been queried yet")
@@ -84,15 +86,22 @@ class SupervisedDriver:
 
     def remember(self, cards: Iterable[DriverCard]) -> None:
         """Start with cards known before the first call."""
-        self._known |= {card.uuid: card for card in cards}
+        listed = tuple(cards)
+        parts = {card.uuid: tuple(one for one in listed if one.parent == card.uuid) for card in listed}
+        self._known |= {card.uuid: replace(card, instances=parts[card.uuid]) for card in listed if not card.parent}
 
     async def cards(self) -> DriverCards:
         """Return all cards, described again. Finds new ones only while the shared process may query every known one."""
-        if self._common is not None and (self.grown() or _now_s() >= self._counted_s + self._limits.recount_s):
+        self._other_instances = False
+        if self._common is not None and (self._more() or _now_s() >= self._counted_s + self._limits.recount_s):
             await self._recount(self._common)
         return await self._in_common(self._described)
 
     def grown(self) -> bool:
+        """Return whether there may be a new card, or a card has other instances than it was described with."""
+        return self._other_instances or self._more()
+
+    def _more(self) -> bool:
         """Return whether the kernel shows a card that it did not show when the cards were counted."""
         return not self._attached() <= self._attached_last
 
@@ -107,15 +116,26 @@ class SupervisedDriver:
                 await self._end_common(common)
 
     async def readings(self, uuids: Iterable[str]) -> dict[str, CardReading | SourceFailed]:
-        """Return a reading or an error for each card."""
+        """Return a reading or an error for each card and its instances. uuids: of whole cards."""
         asking = {uuid: await self._started(self._reading(uuid)) for uuid in uuids}
         answers = await asyncio.gather(*asking.values(), return_exceptions=True)
         found: dict[str, CardReading | SourceFailed] = {}
         for uuid, answer in zip(asking, answers, strict=True):
             if isinstance(answer, BaseException) and not isinstance(answer, SourceFailed):
                 raise answer
-            found[uuid] = answer
+            found |= self._with_instances(uuid, answer)
         return found
+
+    def _with_instances(self, uuid: str, answer: CardReading | SourceFailed) -> dict[str, CardReading | SourceFailed]:
+        """Return the answers of the card and its described instances, without those that have gone since."""
+        card = self._known.get(uuid)
+        parts = [one.uuid for one in card.instances] if card else []
+        if not isinstance(answer, CardReading):
+            return dict.fromkeys((uuid, *parts), answer)
+        self._other_instances |= answer.instances.keys() != set(parts)
+        unread = NoAnswer(f"an instance of card {uuid} cannot be read")
+        read = {part: answer.instances[part] or unread for part in parts if part in answer.instances}
+        return {uuid: replace(answer, instances={}), **read}
 
     async def events(self) -> Sequence[Xid]:
         """Return the next errors of any card."""
@@ -239,12 +259,11 @@ class SupervisedDriver:
         for card in found:
             if card.uuid in self._apart:
                 await self._apart.pop(card.uuid).leave()
-            if not card.mig:
-                self._listen(opened, card.uuid)
+            self._listen(opened, card.uuid)
         # An index that did not answer may belong to any missing card.
         unasked = self._known.keys() - {card.uuid for card in found} if silent else alone
-        cards = tuple(sorted(found, key=lambda card: card.index))
-        return DriverCards(opened.version, cards, frozenset(unasked), silent)
+        unasked |= {one.uuid for uuid in unasked for one in self._known[uuid].instances}
+        return DriverCards(opened.version, tuple(with_instances(found)), frozenset(unasked), silent)
 
     async def _each(self, opened: OpenedDriver, asked: Mapping[str, CardKey]) -> tuple[list[DriverCard], bool]:
         """Return the cards that answer, and whether some did not in time. A card that fails is left out."""

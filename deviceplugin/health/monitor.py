@@ -77,7 +77,7 @@ class CardKeeper:
     on_change: Callable[[], None]
     on_xid: Callable[[Xid], None]
     on_cuda: Callable[[], None] = lambda: None
-    shared_in: str = ""
+    shared_in: Callable[[], str] = str
     problem: str = ""
     _cuda: CudaWatch = field(init=False)
     _cards_at_s: float = _NEVER
@@ -122,7 +122,7 @@ class CardKeeper:
             f"card {uuid}: compute mode is {reading.compute_mode}, which keeps programs from sharing it; "
             f"run {typed('nvidia-smi', '-i', uuid, '-c', 'DEFAULT')}"
             for uuid, reading in self.states.readings.items()
-            if reading.compute_mode not in {"", self.shared_in}
+            if reading.compute_mode not in {"", self.shared_in()}
         )
         own = (self.problem, *self.driver.problems(), *self.states.cuda_problems())
         return tuple(filter(None, (*own, *shared_not)))

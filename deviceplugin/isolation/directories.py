@@ -112,23 +112,22 @@ _SAFE: Final = re.compile(r"[0-9A-Za-z][-0-9A-Za-z]{0,252}", re.ASCII)
 class ContainerDirectories:
     """Directories of containers below one directory of the plugin."""
 
-    def __init__(self, state: Path, mechanism: IsolationMechanism) -> None:
+    def __init__(self, state: Path) -> None:
         """state: created once something has to be put into it."""
-        self._state = state
-        self._mechanism = mechanism
+        self.state = state
         self._writing = Lock()
 
-    def make(self, share: ContainerShare) -> None:
+    def make(self, share: ContainerShare, mechanism: IsolationMechanism) -> None:
         """Create everything that the container's mounts need. Raises OSError."""
-        made = [mount for mount in self._mechanism.mounts if mount.host_path is None]
+        made = [mount for mount in mechanism.mounts if mount.host_path is None]
         if not made:
             return
         for name in (share.pod.uid, share.container.name):
             if not _SAFE.fullmatch(name):
                 raise OSError(f"{name[:64]!r} cannot be the name of a directory")
-        self._state.mkdir(mode=_OPEN_TO_ROOT, parents=True, exist_ok=True)
+        self.state.mkdir(mode=_OPEN_TO_ROOT, parents=True, exist_ok=True)
         for mount in made:
-            path = Path(fill.source(mount, share, str(self._state)))
+            path = Path(fill.source(mount, share, str(self.state)))
             if mount.content is None:
                 path.mkdir(parents=True, exist_ok=True)
                 path.chmod(_OPEN_TO_ALL)
@@ -145,12 +144,12 @@ class ContainerDirectories:
 
     def present(self) -> list[str]:
         """Return the UIDs of the pods that have directories. Raises OSError."""
-        pods = self._state / fill.PODS
+        pods = self.state / fill.PODS
         return sorted(path.name for path in pods.iterdir()) if pods.is_dir() else []
 
     def remove(self, uids: Iterable[str]) -> list[str]:
         """Remove the directories of these pods. Return the removed ones. Tries all, then raises OSError."""
-        pods = self._state / fill.PODS
+        pods = self.state / fill.PODS
         gone, problems = [uid for uid in sorted(uids) if _SAFE.fullmatch(uid) and (pods / uid).is_dir()], []
         for uid in gone:
             try:

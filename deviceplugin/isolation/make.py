@@ -1,39 +1,46 @@
 """The isolation of one node: the configured description, whether this node supports it, and its parts."""
 
-import asyncio
 import stat
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from config.protocol.isolation import DRIVER
 from config.settings import isolation
 from config.settings.deviceplugin import DevicePluginConfiguration
-from config.settings.isolation import IsolationMechanism
+from config.settings.isolation import AUTO, IsolationMechanism
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError, Mistake
-from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.allocation.view import NodeRecords
-from deviceplugin.cdi.edits import Additions
+from deviceplugin.cdi.mode import Coverage
 from deviceplugin.driver.cards import EXCLUSIVE_PROCESS
 from deviceplugin.health.states import CardStates
-from deviceplugin.isolation import fill
 from deviceplugin.isolation.directories import ContainerDirectories
+from deviceplugin.isolation.driver_limits import LimitSupport
+from deviceplugin.isolation.host_cgroup import cgroup_problem
+from deviceplugin.isolation.kind import MPS, KindFile, NodeKind
 from deviceplugin.isolation.mps_cards import ComputeModes, ModeSetter, MpsCards, MpsMetrics
+from deviceplugin.isolation.node_isolation import NodeIsolation
 from deviceplugin.node.events import NodeEvent
 from scheduler.kube.port import PodKey
 
+log = structlog.get_logger()
 _ELF: Final = b"\x7fELF"
 _LIBRARY: Final = "hamiCore.library"
 
 
-def mechanism_of(configuration: DevicePluginConfiguration) -> IsolationMechanism:
-    """Return the configured isolation. Blocks while files are read. Raises ConfigurationError with the mistakes."""
-    name = configuration.isolation
+def mechanism_of(configuration: DevicePluginConfiguration, kind: str = "") -> IsolationMechanism:
+    """Return the mechanism of this kind, or of the configured one. Blocks while files are read.
+
+    Raises ConfigurationError with the mistakes.
+    """
+    name = kind or configuration.isolation
     match name:
-        case "none":
+        case "none" | "driver" | "auto":
             return isolation.NONE
         case "mps":
             return isolation.mps(configuration.mps)
@@ -45,6 +52,27 @@ def mechanism_of(configuration: DevicePluginConfiguration) -> IsolationMechanism
     if found.hooks and configuration.mode != "cdi":
         message = f"needs mode: cdi, found mode: {configuration.mode}"
         raise ConfigurationError([Mistake("hooks", name, message)])
+    return found
+
+
+def configured_kinds(configuration: DevicePluginConfiguration) -> tuple[str, ...]:
+    """Return the kinds that the configuration allows."""
+    if configuration.isolation == AUTO:
+        return (DRIVER, configuration.isolation_fallback)
+    return (configuration.isolation,)
+
+
+def mechanisms_of(configuration: DevicePluginConfiguration, kept: str) -> dict[str, IsolationMechanism]:
+    """Return kind -> mechanism, for the configured kinds and the kept one ("" if there is none).
+
+    Raises ConfigurationError for a configured kind; a kept one that can no longer be provided is left out.
+    """
+    found = {kind: mechanism_of(configuration, kind) for kind in configured_kinds(configuration)}
+    if kept and kept not in found:
+        try:
+            found[kept] = mechanism_of(configuration, kept)
+        except ConfigurationError as error:
+            log.warning("isolation.gone", mechanism=kept, reason=str(error))
     return found
 
 
@@ -68,46 +96,6 @@ def _objection(library: Path) -> str:
 
 
 DIRECTORY: Final = "isolation"
-# After a start, the plugin has its daemons within a second or two; the kubelet retries later.
-_READY_WITHIN_S: Final = 5.0
-
-
-class NodeIsolation:
-    """`allocation.allocators.Isolation`. Owned by the event loop; files are written in a thread.
-
-    directories: files made for containers. mps: the daemons.
-    """
-
-    def __init__(self, mechanism: IsolationMechanism, state: Path, mps: MpsCards) -> None:
-        """state: the plugin's state directory. mps: the MPS daemons, if the description requires them."""
-        self._mechanism, self.mps = mechanism, mps
-        self._state = state / DIRECTORY
-        self.directories = ContainerDirectories(self._state, mechanism)
-
-    def objection(self, share: ContainerShare) -> str:
-        """Return why the container can never be isolated; "" if it can."""
-        if self._mechanism.host_ipc and not share.pod.host_ipc:
-            return "isolation on this node needs the node's shared memory; add hostIPC: true to the pod"
-        if self._mechanism.preparation == "mps" and len(share.shares) > 1:
-            return (
-                f"container {share.container.name} has {len(share.shares)} cards; MPS supports only one per container: "
-                "each card has its own daemon, and a program can connect to only one"
-            )
-        return ""
-
-    async def prepare(self, share: ContainerShare) -> str:
-        """Create directories and wait for the MPS daemon. Return why the container must not start yet, or ""."""
-        await asyncio.to_thread(self.directories.make, share)
-        if self._mechanism.preparation == "mps":
-            return await self.mps.ready(share.shares[0].uuid, _READY_WITHIN_S)
-        return ""
-
-    def additions(self, share: ContainerShare) -> Additions:
-        return fill.additions(self._mechanism, share, str(self._state))
-
-
-MPS: Final = "mps"
-log = structlog.get_logger()
 
 
 def shared_in(mechanism: IsolationMechanism) -> str:
@@ -115,40 +103,94 @@ def shared_in(mechanism: IsolationMechanism) -> str:
     return EXCLUSIVE_PROCESS if mechanism.preparation == MPS else ""
 
 
-def isolation_for(  # noqa: PLR0917 - each a different type: none can take another's place
-    configuration: DevicePluginConfiguration,
-    mechanism: IsolationMechanism,
-    driver: ModeSetter,
-    states: CardStates,
-    view: NodeRecords,
-    record: Callable[[NodeEvent], None],
-    registry: CollectorRegistry,
-    backoff_s: Callable[[int], float],
-) -> NodeIsolation:
-    """Build the isolation. registry: for the plugin's metrics.
+class LimitEdits(Protocol):
+    """Port: the part of a source of device edits that says whether the driver's limits reach a container."""
 
-    Without daemons, it only restores the compute modes that an earlier plugin has set.
+    @property
+    def limits_by_hook(self) -> bool:
+        """Whether limits need NVIDIA's hook."""
+        ...
+
+    @property
+    def coverage(self) -> Coverage:
+        """Coverage of the cards by NVIDIA's CDI specs."""
+        ...
+
+    @property
+    def hookless(self) -> frozenset[str]:
+        """UUIDs of the cards that the specs inject without the hook."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolationParts:
+    """Parts of the plugin that isolation needs. kind: the node's. driver: sets compute modes.
+
+    edits: of the cards. cdi: whether containers get them through CDI. registry:
+    for the plugin's metrics.
     """
-    if configuration.isolation != "none":
-        log.info("isolation", mechanism=configuration.isolation)
-    state = Path(configuration.state_dir)
-    by_mps = mechanism.preparation == MPS
-    cards = MpsCards(
-        settings=configuration.mps,
-        modes=ComputeModes(state, driver, lambda: states.readings),
-        wanted=lambda: cards_for_daemons(states) if by_mps else (),
-        clients=lambda uuid: pods_with(view, uuid),
-        record=record,
-        backoff_s=backoff_s,
-        metrics=MpsMetrics(registry) if by_mps else None,
+
+    kind: NodeKind
+    driver: ModeSetter
+    states: CardStates
+    view: NodeRecords
+    edits: LimitEdits
+    cdi: Callable[[], bool]
+    record: Callable[[NodeEvent], None]
+    registry: CollectorRegistry
+    backoff_s: Callable[[int], float]
+
+
+def node_kind(configuration: DevicePluginConfiguration) -> NodeKind:
+    """Return the node's kind, kept from the previous plugin if it can still be provided. Raises ConfigurationError."""
+    file = KindFile(Path(configuration.state_dir))
+    mechanisms = mechanisms_of(configuration, file.load())
+    return NodeKind(configuration.isolation, configuration.isolation_fallback, mechanisms, file)
+
+
+def isolation_for(configuration: DevicePluginConfiguration, parts: IsolationParts) -> NodeIsolation:
+    """Build the isolation. Without daemons, it only restores the compute modes that an earlier plugin has set."""
+    state, states = Path(configuration.state_dir), parts.states
+    cgroup = cgroup_problem(Path(configuration.host_cgroup))
+
+    def support() -> LimitSupport:
+        return LimitSupport(
+            cdi=parts.cdi(),
+            cgroup=cgroup,
+            hookless=parts.edits.hookless,
+            uncovered=parts.edits.coverage.uncovered,
+            real=parts.edits.limits_by_hook,
+        )
+
+    return NodeIsolation(
+        kind=parts.kind,
+        required=configuration.enforcement == "required",
+        directories=ContainerDirectories(state / DIRECTORY),
+        mps=_mps_cards(configuration, parts, state),
+        driver_cards=lambda: states.cards,
+        support=support,
+        view=parts.view,
+        record=parts.record,
     )
-    return NodeIsolation(mechanism, state, cards)
+
+
+def _mps_cards(configuration: DevicePluginConfiguration, parts: IsolationParts, state: Path) -> MpsCards:
+    kind, states = parts.kind, parts.states
+    return MpsCards(
+        settings=configuration.mps,
+        modes=ComputeModes(state, parts.driver, lambda: states.readings),
+        wanted=lambda: cards_for_daemons(states) if kind.mechanism.preparation == MPS else (),
+        clients=lambda uuid: pods_with(parts.view, uuid),
+        record=parts.record,
+        backoff_s=parts.backoff_s,
+        metrics=MpsMetrics(parts.registry) if kind.may_be_mps else None,
+    )
 
 
 def cards_for_daemons(states: CardStates) -> Sequence[str]:
-    """Return the UUIDs of the cards that exist, are not split, and are held by the plugin."""
+    """Return the UUIDs of the cards that exist, are not split or instances, and are held by the plugin."""
     released = states.released()
-    return [card.uuid for card in states.named().cards if not card.mig and card.uuid not in released]
+    return [card.uuid for card in states.named().cards if not (card.mig or card.parent or card.uuid in released)]
 
 
 def pods_with(view: NodeRecords, uuid: str) -> list[PodKey]:

@@ -6,10 +6,12 @@
 A killed plugin cannot ask the scheduler to wait (docs/develop/decisions/0020).
 """
 
+import time
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 
 from deviceplugin.files import replace_file
 
@@ -19,6 +21,7 @@ _SOON_S: Final = 600.0
 _AGAIN: Final = 2
 # A plugin that is always killed at about the same age must not be trusted again by then.
 _LONGER: Final = 2
+log = structlog.get_logger()
 
 
 class _Document(msgspec.Struct, rename="camel"):
@@ -47,6 +50,17 @@ class StartsFile:
             killed = 1 + (last.killed if 0.0 <= lived_s <= _SOON_S else 0)
         replace_file(self._path, msgspec.json.encode(_Document(self._boot_id, now_s, killed)))
         return min(_LONGER * lived_s, _SOON_S) if killed >= _AGAIN else 0.0
+
+    def untrusted_until_s(self) -> float:
+        """Record this start. Return the Unix seconds until which this plugin should get no new pods, as `started`."""
+        try:
+            untrusted_s = self.started(time.clock_gettime(time.CLOCK_BOOTTIME))
+        except OSError as error:
+            log.warning("state.write_failed", reason=str(error))
+            return 0.0
+        if untrusted_s:
+            log.warning("plugin.killed_again", untrusted_s=round(untrusted_s, 1))
+        return time.time() + untrusted_s
 
     def told_to_stop(self) -> None:
         """Record a regular stop. Raises OSError."""

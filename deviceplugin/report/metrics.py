@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from config.protocol.inventory import Health
+from config.protocol.isolation import ADVISORY
 from deviceplugin.driver.cards import DriverCard
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse
 from deviceplugin.kubelet.session import Answers
@@ -109,6 +110,7 @@ class _NodeCollector(Collector):
         cards = self.cards
         yield from self._memory(cards)
         yield self._health(cards)
+        yield self._isolation(cards)
         yield from self._of_containers()
         yield self._xid_counts(cards)
         yield self._drift()
@@ -133,6 +135,12 @@ class _NodeCollector(Collector):
         for shown in cards:
             for health in Health:
                 family.add_metric([*self._labels(shown.card), health.value], float(health is shown.health))
+        return family
+
+    def _isolation(self, cards: tuple[ShownCard, ...]) -> Metric:
+        family = series.CARD_ISOLATION.gauges()
+        for shown in cards:
+            family.add_metric([*self._labels(shown.card), shown.isolation or ADVISORY], 1.0)
         return family
 
     def _of_containers(self) -> Iterator[Metric]:

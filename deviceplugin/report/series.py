@@ -110,6 +110,13 @@ CARD_HEALTH: Final = Series(
     says="1 for the card's announced health (healthy, suspect, unhealthy or cordoned), 0 for the others.",
     labels=(*CARD, Label("health", "4")),
 )
+CARD_ISOLATION: Final = Series(
+    name=f"{PREFIX}card_isolation",
+    kind="gauge",
+    says="1, with what enforces the pods' shares of the card's memory (driver, mps, hami-core or own), or advisory if "
+    "nothing does.",
+    labels=(*CARD, Label("isolation", "1 per card, of 5")),
+)
 CARD_TOTAL: Final = Series(
     name=f"{PREFIX}card_memory_total_bytes", kind="gauge", says="Usable memory of the card.", labels=CARD
 )

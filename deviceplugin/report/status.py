@@ -11,6 +11,7 @@ import msgspec
 
 from config.protocol import inventory
 from config.protocol.inventory import Health
+from config.protocol.isolation import worded
 from deviceplugin.driver.cards import CardReading, DriverCard
 from scheduler.process.terminal import columns, one_line
 
@@ -20,7 +21,7 @@ _NOTHING: Final = "-"
 class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
     """One card. units: announced. used_mib: None if the driver does not report it. health, reason: as announced.
 
-    absent: optional facts that the driver fails to report, each `name: why`.
+    absent: optional facts that the driver fails to report, each `name: why`. isolation: as in the inventory.
     """
 
     index: int
@@ -33,16 +34,21 @@ class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
     used_mib: int | None = msgspec.field(default=None, name="usedMiB")
     reason: str = ""
     absent: tuple[str, ...] = ()
+    isolation: str = ""
 
 
 class AllocationStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One container with cards. units: card UUID -> units there. used_mib: on all of them; None if unknown."""
+    """One container with cards. units: card UUID -> units there. used_mib: on all of them; None if unknown.
+
+    isolation: what enforces its shares, as in the inventory.
+    """
 
     namespace: str
     pod: str
     container: str
     units: dict[str, int]
     used_mib: int | None = msgspec.field(default=None, name="usedMiB")
+    isolation: str = ""
 
 
 class DriftStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -60,6 +66,7 @@ class DevicePluginStatus(msgspec.Struct, frozen=True, rename="camel"):
     announced_units: healthy devices listed for the kubelet. on_node: the node object is up to date. problems: messages,
     such as that the driver does not answer. toolkit_missing: cards cannot be injected into containers; a problem says
     why. nvidia_runtime: that runtime runs the plugin's container. runtime_class: the plugin pod's, "" if unset.
+    isolation: the node's kind, such as `driver`, `none`, or a path; "" while undecided.
     """
 
     node: str
@@ -73,6 +80,7 @@ class DevicePluginStatus(msgspec.Struct, frozen=True, rename="camel"):
     toolkit_missing: bool = False
     nvidia_runtime: bool = False
     runtime_class: str = ""
+    isolation: str = ""
     problems: tuple[str, ...] = ()
     cards: tuple[CardStatus, ...] = ()
     containers: tuple[AllocationStatus, ...] = ()
@@ -93,8 +101,11 @@ def as_text(status: DevicePluginStatus) -> str:
     """Return the document as readable text, which ends with a line break."""
     parts = [
         "\n".join(map(one_line, _head(status))),
-        _table(("CARD", "UUID", "MODEL", "HEALTH", "UNITS", "ALLOCATED", "USED MiB", "OF MiB"), _card_rows(status)),
-        _table(("NAMESPACE", "POD", "CONTAINER", "CARD: UNITS", "USED MiB"), _container_rows(status)),
+        _table(
+            ("CARD", "UUID", "MODEL", "HEALTH", "UNITS", "ALLOCATED", "USED MiB", "OF MiB", "ISOLATION"),
+            _card_rows(status),
+        ),
+        _table(("NAMESPACE", "POD", "CONTAINER", "CARD: UNITS", "USED MiB", "ISOLATION"), _container_rows(status)),
         "\n".join(map(one_line, _drift_lines(status))),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -102,7 +113,8 @@ def as_text(status: DevicePluginStatus) -> str:
 
 def _head(status: DevicePluginStatus) -> Iterator[str]:
     cards = "simulated cards" if status.simulated else f"driver {status.driver or 'unknown'}"
-    yield f"Node {status.node}: {cards}, mode {status.mode}, unit {status.unit_mib} MiB"
+    isolation = status.isolation or "undecided"
+    yield f"Node {status.node}: {cards}, mode {status.mode}, isolation {isolation}, unit {status.unit_mib} MiB"
     registered = "registered with the kubelet" if status.registered else "NOT registered with the kubelet"
     if not status.simulated:
         by = f" through runtimeClassName {status.runtime_class}" if status.runtime_class else ""
@@ -130,6 +142,7 @@ def _card_rows(status: DevicePluginStatus) -> list[tuple[str, ...]]:
             str(card.allocated_units),
             _number(card.used_mib),
             str(card.memory_mib),
+            worded(card.isolation),
         )
         for card in sorted(status.cards, key=lambda card: card.index)
     ]
@@ -144,6 +157,7 @@ def _container_rows(status: DevicePluginStatus) -> list[tuple[str, ...]]:
             one.container,
             ", ".join(f"{index_of.get(uuid, uuid)}: {units}" for uuid, units in one.units.items()) or _NOTHING,
             _number(one.used_mib),
+            worded(one.isolation),
         )
         for one in sorted(status.containers, key=lambda one: (one.namespace, one.pod, one.container))
     ]
@@ -169,13 +183,17 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShownCard:
-    """A card's current state. units: announced; allocated_units: decided for live pods. reading: None while unknown."""
+    """A card's current state. units: announced; allocated_units: decided for live pods. reading: None while unknown.
+
+    isolation: as in the inventory.
+    """
 
     card: DriverCard
     units: int
     allocated_units: int
     health: Health
     reading: CardReading | None = None
+    isolation: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +227,7 @@ def card_statuses(
             used_mib=readings[card.uuid].used_mib if card.uuid in readings else None,
             reason=card.reason,
             absent=absent.get(card.uuid, ()),
+            isolation=card.isolation,
         )
         for card in cards
     )
@@ -223,7 +242,14 @@ def shown_cards(
     """Return one entry for each announced card."""
     by_uuid = {card.uuid: card for card in found}
     return [
-        ShownCard(by_uuid[card.uuid], card.units, allocated.get(card.uuid, 0), card.health, readings.get(card.uuid))
+        ShownCard(
+            by_uuid[card.uuid],
+            card.units,
+            allocated.get(card.uuid, 0),
+            card.health,
+            readings.get(card.uuid),
+            card.isolation,
+        )
         for card in cards
         if card.uuid in by_uuid
     ]

@@ -21,8 +21,9 @@ from deviceplugin.backends import GENERATED, GENERATED_SPEC, SIMULATED_CARDS
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.files import temporary
 from deviceplugin.health import record, releases
-from deviceplugin.isolation import fill, make, mps_cards
-from deviceplugin.isolation.make import MPS, mechanism_of
+from deviceplugin.isolation import fill, kind, make, mps_cards
+from deviceplugin.isolation.kind import MPS, KindFile
+from deviceplugin.isolation.make import mechanisms_of
 from deviceplugin.isolation.mps_daemon import ControlFailed, ControlSilent, MpsControl
 from deviceplugin.kubelet import checkpoint, session
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError, KubeletContainer
@@ -40,7 +41,7 @@ _DAEMON_ANSWERS_WITHIN_S: Final = 5.0
 _CARD: Final = re.compile(r"GPU-[-0-9A-Za-z]{1,60}", re.ASCII)
 _FILES: Final = (
     *(lock.FILE, journal.FILE, session.FILE, starts.FILE, record.FILE, record.INVENTORY_FILE, releases.SOCKET),
-    mps_cards.FILE,
+    *(mps_cards.FILE, kind.FILE),
 )
 # Directory -> files that the plugin writes there; None: files with any name.
 _DIRECTORIES: Final = {
@@ -147,7 +148,8 @@ async def _left_by_daemons(c: DevicePluginConfiguration) -> list[Path]:
 
 def _cards_with_daemons(c: DevicePluginConfiguration) -> list[str]:
     with contextlib.suppress(ConfigurationError):  # Without its description, it is unknown whether there were any.
-        if mechanism_of(c).preparation == MPS and c.mps.daemons == "plugin":
+        mechanisms = mechanisms_of(c, KindFile(Path(c.state_dir)).load()).values()
+        if any(one.preparation == MPS for one in mechanisms) and c.mps.daemons == "plugin":
             return sorted(path.name for path in Path(c.mps.directory).glob("*") if _CARD.fullmatch(path.name))
     return []
 

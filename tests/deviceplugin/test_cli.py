@@ -88,7 +88,7 @@ flag --mode: mode: expected 'auto', 'cdi' or 'environment', found 'csi'; did you
 flag --cdi-dir: cdiDir: expected an absolute path, found 'cdi'
 flag --simulate-control: simulateControl: expected simulate to be set: faults apply to simulated cards only
 flag --health-check: healthCheck: expected a valid boolean, unable to interpret input, found 'perhaps'
-flag --isolation: isolation: expected none, mps, hami-core, or the absolute path of a description, found 'mig'
+flag --isolation: isolation: expected auto, driver, none, mps, hami-core, or an absolute path, found 'mig'
 """
 
 

@@ -50,7 +50,15 @@ def test_off_needs_no_quotes(tmp_path: Path) -> None:
         pytest.param({"ignoredXids": [31, 79], "hardwareXids": [79]}, "in ignoredXids too: 79", id="in both lists"),
         pytest.param({"ignoredXids": [0]}, "ignoredXids", id="no XID has that number"),
         pytest.param({"monitor": True}, "monitor", id="on says too little"),
-        pytest.param({"isolation": "mig"}, "none, mps, hami-core, or the absolute path", id="an unknown isolation"),
+        pytest.param(
+            {"isolation": "mig"}, "auto, driver, none, mps, hami-core, or an absolute path", id="an unknown isolation"
+        ),
+        pytest.param({"isolationFallback": "driver"}, "expected none, mps, hami-core, or", id="a fallback that lacks"),
+        pytest.param({"isolationFallback": "hami-core"}, "absolute path of the library", id="a fallback from nowhere"),
+        pytest.param(
+            {"isolation": "driver", "mode": "environment"}, "expected mode: cdi", id="limits that pods replace"
+        ),
+        pytest.param({"enforcement": "best"}, "enforcement", id="an unknown enforcement"),
         pytest.param({"isolation": "isolation.yaml"}, "absolute path", id="a description relative to what"),
         pytest.param({"isolation": "hami-core"}, "absolute path of the library", id="a library from nowhere"),
         pytest.param({"mps": {"directory": "/run/" + "m" * 48}}, "mps.directory", id="sockets with too long a path"),
@@ -60,6 +68,11 @@ def test_off_needs_no_quotes(tmp_path: Path) -> None:
 def test_values_that_make_no_sense_are_refused(fields: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         configured(**fields)
+
+
+def test_a_fallback_counts_with_auto_only() -> None:
+    found = configured(isolation="mps", isolationFallback="hami-core")
+    assert (found.isolation, found.enforcement) == ("mps", "preferred")
 
 
 EVERY_MISTAKE = """\

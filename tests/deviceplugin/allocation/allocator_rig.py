@@ -37,6 +37,8 @@ CARDS = tuple(Card(index=index, uuid=f"GPU-{index}", model="T4", memory_mib=1536
 class Mounted:
     """Cards that are files by CDI, and device nodes without it."""
 
+    limits_by_hook = False
+
     def edits(self, uuids: Sequence[str]) -> Edits:
         return combined(spec.simulated_card(uuid, f"/host/{uuid}") for uuid in uuids)
 

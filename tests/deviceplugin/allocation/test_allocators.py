@@ -1,16 +1,18 @@
 """Isolation adds to containers in either injection mode, and each mode serves pods of the other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from config.protocol import allocation
 from config.protocol.allocation import Allocation, LegacyFields
 from deviceplugin.allocation.allocators import AllocationContext, CdiAllocator, ModeAllocator
-from deviceplugin.allocation.container_share import ContainerShare
-from deviceplugin.cdi.edits import Additions, BindMount
+from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
+from deviceplugin.cdi import limit_hooks
+from deviceplugin.cdi.edits import Additions, BindMount, Edits
 from deviceplugin.cdi.mode import Mode
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
@@ -166,3 +168,71 @@ async def test_each_of_the_containers_that_hold_the_same_devices_one_after_the_o
     # Each has a device of its own, and both start with the card.
     specs = [path.read_text() for path in (by_cdi.folder / "cdi").glob("*.json")]
     assert ["GPUSHARE_CARD_UUIDS=GPU-1" in text for text in specs] == [True, True]
+
+
+def limit_hook(uuid: str) -> dict[str, object]:
+    args = ["nvidia-cdi-hook", limit_hooks.NAME, "--gpu-id", uuid]
+    return {"hookName": "createRuntime", "path": "/usr/bin/nvidia-cdi-hook", "args": args}
+
+
+class Hooked:
+    """Cards whose edits have NVIDIA's hooks, except for the cards in `bare`."""
+
+    limits_by_hook = True
+
+    def __init__(self, *bare: str) -> None:
+        self.bare = bare
+
+    def edits(self, uuids: Sequence[str]) -> Edits:
+        return Edits(lists={"hooks": [OTHER_HOOK, *(limit_hook(uuid) for uuid in uuids if uuid not in self.bare)]})
+
+    def device_nodes(self, _: Sequence[str]) -> dict[str, str]:
+        return {}
+
+
+OTHER_HOOK = {"hookName": "createContainer", "path": "/h", "args": ["h", "update-ldcache"]}
+
+
+@dataclass
+class Limits(Isolation):
+    """Isolation by the driver. limit: None for a container without limits."""
+
+    limit: DriverLimit | None = None
+
+    def additions(self, _: ContainerShare) -> Additions:
+        return Additions(self.limit.variables() if self.limit else {})
+
+
+async def started(node: Rig, limit: DriverLimit | None, *bare: str) -> dict[str, Any]:
+    """Start a container; its edits."""
+    node.context.isolation, node.context.card_edits = Limits(limit=limit), Hooked(*bare)
+    node.bound("p", 1, card=1)
+    await node.allocated("p")
+    await node.double.pre_start(["u0"])
+    return node.spec_edits(["u0"])
+
+
+async def test_limits_by_the_driver_are_variables_for_the_hook_of_the_card(by_cdi: Rig) -> None:
+    edits = await started(by_cdi, DriverLimit(0, 1024))
+    assert edits["hooks"] == [OTHER_HOOK, limit_hook("GPU-1")]
+    assert {"NVIDIA_GPU_MEMORY_REQUEST=0", "NVIDIA_GPU_MEMORY_LIMIT=1024"} <= set(edits["env"])
+
+
+async def test_without_limits_the_hook_never_runs_because_it_would_obey_the_pods_own_variables(by_cdi: Rig) -> None:
+    edits = await started(by_cdi, None)
+    assert edits["hooks"] == [OTHER_HOOK]
+    assert "NVIDIA_GPU_MEMORY" not in str(edits["env"])
+
+
+async def test_variables_without_their_hook_are_no_limit_so_the_container_does_not_start(by_cdi: Rig) -> None:
+    with refused("card GPU-1: its CDI spec no longer has the hook apply-cuda-memory-limits"):
+        await started(by_cdi, DriverLimit(0, 1024), "GPU-1")
+    assert not (by_cdi.folder / "cdi").exists()
+
+
+async def test_simulated_cards_are_limited_without_a_hook(by_cdi: Rig) -> None:
+    by_cdi.context.isolation = Limits(limit=DriverLimit(0, 1024))
+    by_cdi.bound("p", 1, card=1)
+    await by_cdi.allocated("p")
+    await by_cdi.double.pre_start(["u0"])
+    assert "NVIDIA_GPU_MEMORY_LIMIT=1024" in by_cdi.spec_edits(["u0"])["env"]

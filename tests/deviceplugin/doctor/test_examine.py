@@ -178,7 +178,8 @@ async def test_a_node_without_a_driver(node: MadeUpNode) -> None:
     node.library.broken = pynvml.NVMLError_LibraryNotFound()
     node.mountinfo, node.status = "", None
     found = bad(await node.examined())
-    assert list(found) == ["driver", "runtime", "libcuda", "cuda", "persistence", "plugin", "cards", "drift"]
+    told = ["driver", "runtime", "libcuda", "limits", "cuda", "persistence", "plugin", "cards", "isolation", "drift"]
+    assert list(found) == told
     assert "is the driver installed on this node?" in found["driver"]
     assert "is the plugin running here?" in found["plugin"]
 

@@ -77,6 +77,12 @@ ELSEWHERE: Final = frozenset(
         "nvmlDeviceGetIndex",
         "nvmlDeviceRegisterEvents",
         "nvmlDeviceSetComputeMode",
+        # Of MIG instances: test_nvml_instances.
+        "nvmlDeviceGetAttributes_v2",
+        "nvmlDeviceGetComputeInstanceId",
+        "nvmlDeviceGetGpuInstanceId",
+        "nvmlDeviceGetMaxMigDeviceCount",
+        "nvmlDeviceGetMigDeviceHandleByIndex",
     }
 )
 # No reading waits for them: the second handle is looked up by address, and links between cards are asked once for all.

@@ -245,7 +245,7 @@ async def test_a_compute_mode_that_keeps_programs_from_sharing_is_a_problem() ->
 
 async def test_the_compute_mode_in_which_programs_share_a_card_is_none() -> None:
     async with keeping(ReadingFault("1", {"compute_mode": "EXCLUSIVE_PROCESS"})) as rig:
-        rig.keeper.shared_in = "EXCLUSIVE_PROCESS"
+        rig.keeper.shared_in = lambda: "EXCLUSIVE_PROCESS"
         await rig.until(lambda: len(rig.keeper.states.readings) == len(CARDS))
         assert rig.keeper.problems() == ()
 

@@ -34,29 +34,29 @@ def mode(path: Path) -> int:
 
 def test_each_user_of_a_container_may_write_and_nobody_of_the_node_gets_there(tmp_path: Path) -> None:
     state = tmp_path / "isolation"
-    ContainerDirectories(state, MECHANISM).make(share_of(name="p"))
+    ContainerDirectories(state).make(share_of(name="p"), MECHANISM)
     cache, locks, file, _ = (Path(fill.source(mount, share_of(name="p"), str(state))) for mount in MECHANISM.mounts)
     assert (mode(state), mode(cache), mode(locks), mode(file)) == (0o700, 0o1777, 0o1777, 0o644)
     assert file.read_text() == "/lib.so\n"
 
 
 def test_made_again_what_is_there_stays(tmp_path: Path) -> None:
-    made = ContainerDirectories(tmp_path / "isolation", MECHANISM)
-    made.make(share_of(name="p"))
+    made = ContainerDirectories(tmp_path / "isolation")
+    made.make(share_of(name="p"), MECHANISM)
     cache = Path(fill.source(MECHANISM.mounts[0], share_of(name="p"), str(tmp_path / "isolation")))
     (cache / "used").touch()
-    made.make(share_of(name="p"))
+    made.make(share_of(name="p"), MECHANISM)
     assert (cache / "used").exists()
 
 
 def test_a_file_with_something_else_in_it_is_written_again(tmp_path: Path) -> None:
     """As a loss of power may leave it."""
-    made = ContainerDirectories(tmp_path, MECHANISM)
-    made.make(share_of(name="p"))
+    made = ContainerDirectories(tmp_path)
+    made.make(share_of(name="p"), MECHANISM)
     file = Path(fill.source(MECHANISM.mounts[2], share_of(name="p"), str(tmp_path)))
     for damaged in (b"", b"\xff\xfe"):
         file.write_bytes(damaged)
-        made.make(share_of(name="q"))
+        made.make(share_of(name="q"), MECHANISM)
         assert file.read_text() == "/lib.so\n"
 
 
@@ -64,18 +64,18 @@ def test_a_file_with_something_else_in_it_is_written_again(tmp_path: Path) -> No
 def test_containers_that_start_at_once_both_get_a_file_of_the_node(tmp_path: Path) -> None:
     mount = {"content": "/lib.so\n", "containerPath": "/etc/ld.so.preload"}
     mechanism = IsolationMechanism.model_validate({"mounts": [mount]})
-    made = ContainerDirectories(tmp_path, mechanism)
+    made = ContainerDirectories(tmp_path)
     with ThreadPoolExecutor() as threads:
-        for starting in [threads.submit(made.make, share_of(name=name)) for name in ("p", "q")]:
+        for starting in [threads.submit(made.make, share_of(name=name), mechanism) for name in ("p", "q")]:
             starting.result()
     (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
     assert (file.read_text(), mode(file)) == ("/lib.so\n", 0o644)
 
 
 def test_what_is_kept_for_a_pod_is_removed_with_it(tmp_path: Path) -> None:
-    made = ContainerDirectories(tmp_path / "isolation", MECHANISM)
+    made = ContainerDirectories(tmp_path / "isolation")
     for name in ("p", "q"):
-        made.make(share_of(name=name))
+        made.make(share_of(name=name), MECHANISM)
     outside = tmp_path / "outside"
     outside.mkdir()
     cache = Path(fill.source(MECHANISM.mounts[0], share_of(name="p"), str(tmp_path / "isolation")))
@@ -87,12 +87,12 @@ def test_what_is_kept_for_a_pod_is_removed_with_it(tmp_path: Path) -> None:
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     found = share_of()
     with pytest.raises(OSError, match="cannot be the name of a directory"):
-        ContainerDirectories(tmp_path, MECHANISM).make(replace(found, pod=replace(found.pod, uid="../x")))
+        ContainerDirectories(tmp_path).make(replace(found, pod=replace(found.pod, uid="../x")), MECHANISM)
 
 
 def test_what_a_container_has_nested_too_deep_goes_with_its_pod(tmp_path: Path) -> None:
-    made = ContainerDirectories(tmp_path / "isolation", MECHANISM)
-    made.make(share_of(name="p"))
+    made = ContainerDirectories(tmp_path / "isolation")
+    made.make(share_of(name="p"), MECHANISM)
     (cache, *_) = (
         Path(fill.source(mount, share_of(name="p"), str(tmp_path / "isolation"))) for mount in MECHANISM.mounts
     )
@@ -103,7 +103,7 @@ def test_what_a_container_has_nested_too_deep_goes_with_its_pod(tmp_path: Path) 
 
 
 def test_what_cannot_be_removed_of_one_pod_keeps_that_of_no_other(tmp_path: Path) -> None:
-    made = ContainerDirectories(tmp_path, MECHANISM)
+    made = ContainerDirectories(tmp_path)
     (tmp_path / "pods" / "b").mkdir(parents=True)
     (tmp_path / "pods" / "a").symlink_to("b")
     with pytest.raises(OSError, match="pods/a"):

@@ -7,7 +7,7 @@ import pytest
 from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.isolation import NONE
 from config.settings.mistakes import ConfigurationError
-from deviceplugin.isolation.make import mechanism_of
+from deviceplugin.isolation.make import mechanism_of, mechanisms_of
 
 HEAD = "apiVersion: gpushare/v1alpha1\nkind: IsolationMechanism\n"
 
@@ -28,8 +28,21 @@ def with_library(path: Path) -> DevicePluginConfiguration:
     return configured(isolation="hami-core", hamiCore={"library": str(path)})
 
 
-def test_the_default_is_none() -> None:
-    assert mechanism_of(configured()) == NONE
+def test_limits_by_the_driver_add_no_description() -> None:
+    assert mechanisms_of(configured(), "") == {"driver": NONE, "none": NONE}
+    assert mechanisms_of(configured(isolation="driver"), "none") == {"driver": NONE, "none": NONE}
+
+
+def test_with_auto_the_fallback_has_to_be_possible_too(library: Path) -> None:
+    library.chmod(0o777)
+    with pytest.raises(ConfigurationError, match=r"expected .* writable only by its owner"):
+        mechanisms_of(configured(isolationFallback="hami-core", hamiCore={"library": str(library)}), "")
+
+
+def test_a_kept_kind_that_is_no_longer_possible_is_left_out(tmp_path: Path) -> None:
+    assert mechanisms_of(configured(isolation="none"), str(tmp_path / "gone.yaml")) == {"none": NONE}
+    assert mechanisms_of(configured(isolation="none"), "hami-core") == {"none": NONE}
+    assert mechanisms_of(configured(isolation="none"), "mps").keys() == {"none", "mps"}
 
 
 def test_those_that_come_with_the_plugin(library: Path) -> None:

@@ -1,71 +1,63 @@
 """Containers that isolation refuses, and what it waits for; cards with a daemon of MPS, pods that are told of it."""
 
-from collections.abc import Mapping
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from config.settings.deviceplugin import DevicePluginConfiguration, HamiCore, Mps
 from config.settings.isolation import NONE, IsolationMechanism, hami_core, mps
+from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
+from deviceplugin.allocation.start_errors import WatchedPod
 from deviceplugin.cdi.edits import Additions
-from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, DriverCard, DriverCards
+from deviceplugin.cdi.nvidia_edits import SimulatedEdits
+from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, DriverCard, DriverCards
 from deviceplugin.health.states import CardStates
-from deviceplugin.isolation.make import NodeIsolation, cards_for_daemons, isolation_for, pods_with, shared_in
-from deviceplugin.isolation.mps_cards import ComputeModes, MpsCards
-from scheduler.kube.port import PodKey
+from deviceplugin.isolation.make import IsolationParts, cards_for_daemons, isolation_for, pods_with, shared_in
+from deviceplugin.isolation.node_isolation import NodeIsolation
+from deviceplugin.node.events import NodeEvent
+from deviceplugin.report.status import AllocationStatus
+from scheduler.kube.port import Changed, ListEnds, PodKey
 from tests.support.node.container_shares import share_of
-from tests.support.node.node_pods import CARDS
+from tests.support.node.isolating import WITH_LIMITS, NoDriver, isolating, kind_of, limited_card
+from tests.support.node.node_pods import CARDS, node_pod, on
 from tests.support.node.reconcile_site import rig
 
 
-class NoDriver:
-    async def set_compute_mode(self, uuid: str, mode: str) -> None:
-        raise AssertionError(uuid, mode)
-
-
-def isolation(state: Path, mechanism: IsolationMechanism) -> NodeIsolation:
-    def nothing_read() -> Mapping[str, CardReading]:
-        return {}
-
-    cards = MpsCards(
-        settings=Mps(),
-        modes=ComputeModes(state, NoDriver(), nothing_read),
-        wanted=tuple,
-        clients=lambda _: (),
-        record=lambda _: None,
-        backoff_s=float,
-    )
-    return NodeIsolation(mechanism, state, cards)
+def isolation(state: Path, kind: str, mechanism: IsolationMechanism = NONE) -> NodeIsolation:
+    return isolating(state, kind_of(state, kind, {kind: mechanism}))
 
 
 async def test_without_isolation_nobody_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    made = isolation(state, NONE)
+    made = isolation(state, "none")
     assert (made.objection(share_of(cards=2)), await made.prepare(share_of())) == ("", "")
     assert (made.additions(share_of()), made.directories.present()) == (Additions(), [])
     assert (Additions().edits().wire(), made.directories.remove(["uid-p"])) == ({}, [])
-    assert (made.mps.problems(), state.exists()) == ((), False)
+    assert (made.mps.problems(), (state / "isolation").exists()) == ((), False)
 
 
 async def test_a_client_of_mps_needs_the_nodes_shared_memory(tmp_path: Path) -> None:
-    made = isolation(tmp_path, mps(Mps()))
+    made = isolation(tmp_path, "mps", mps(Mps()))
     assert "add hostIPC: true to the pod" in made.objection(share_of())
     assert made.objection(share_of(host_ipc=True)) == ""
 
 
 async def test_a_client_of_mps_has_one_card(tmp_path: Path) -> None:
-    told = isolation(tmp_path, mps(Mps())).objection(share_of(cards=2, host_ipc=True))
+    told = isolation(tmp_path, "mps", mps(Mps())).objection(share_of(cards=2, host_ipc=True))
     assert told.startswith("container c0 has 2 cards; MPS supports only one")
 
 
 async def test_a_client_of_mps_waits_for_its_daemon(tmp_path: Path) -> None:
-    told = await isolation(tmp_path, mps(Mps())).prepare(share_of(host_ipc=True))
+    told = await isolation(tmp_path, "mps", mps(Mps())).prepare(share_of(host_ipc=True))
     assert told == "card GPU-0000: it has no MPS daemon"
 
 
 async def test_the_directories_of_a_container_are_there_before_it_starts(tmp_path: Path) -> None:
-    made = isolation(tmp_path, hami_core(HamiCore(library="/opt/libvgpu.so")))
+    made = isolation(tmp_path, "hami-core", hami_core(HamiCore(library="/opt/libvgpu.so")))
     assert (made.objection(share_of(cards=2)), await made.prepare(share_of())) == ("", "")
     assert made.directories.present() == ["uid-p"]
     kept = [mount.host_path.startswith(f"{tmp_path}/isolation/") for mount in made.additions(share_of()).mounts]
@@ -103,7 +95,111 @@ async def test_there_are_metrics_of_daemons_where_there_are_daemons(
     registry = CollectorRegistry()
     configuration = DevicePluginConfiguration(node_name="n", state_dir=str(folder))
     async with rig(folder) as (_, loop):
-        isolation_for(
-            configuration, mechanism, NoDriver(), CardStates(None), loop.view, lambda _: None, registry, float
+        parts = IsolationParts(
+            kind=kind_of(folder, "mine", {"mine": mechanism}),
+            driver=NoDriver(),
+            states=CardStates(None),
+            view=loop.view,
+            edits=SimulatedEdits(folder, tuple),
+            cdi=lambda: True,
+            record=lambda _: None,
+            registry=registry,
+            backoff_s=float,
         )
+        isolation_for(configuration, parts)
     assert (len(list(registry.collect())), shared_in(mechanism)) == (metrics, mode)
+
+
+LIMITED = (limited_card(0), limited_card(1), limited_card(2, limits=False))
+
+
+def enforcing(folder: Path, *, required: bool = False, hookless: tuple[str, ...] = ()) -> NodeIsolation:
+    support = replace(WITH_LIMITS, hookless=hookless)
+    return isolating(folder, kind_of(folder, "driver"), cards=LIMITED, support=lambda: support, required=required)
+
+
+def with_limits_required() -> ContainerShare:
+    share = share_of(3)
+    return replace(share, pod=replace(share.pod, annotations={"gpushare/isolation": "required"}))
+
+
+async def test_the_driver_limits_a_container_on_cards_that_it_can_limit(folder: Path) -> None:
+    made = enforcing(folder, hookless=("GPU-0001",))
+    assert made.of_cards() == {"GPU-0000": "driver", "GPU-0001": "", "GPU-0002": ""}
+    assert made.additions(share_of(3)).env == DriverLimit(0, 3072).variables()
+    assert made.additions(share_of(3, cards=2)).env == {}
+
+
+async def test_a_container_that_cannot_be_limited_starts_unless_limits_are_required(folder: Path) -> None:
+    lacking = "card GPU-0000: its CDI spec has no hook apply-cuda-memory-limits"
+    assert await enforcing(folder, hookless=("GPU-0000",)).prepare(share_of(3)) == ""
+    told = await enforcing(folder, hookless=("GPU-0000",)).prepare(with_limits_required())
+    assert told.startswith(f"container c0 needs memory isolation (gpushare/isolation: required): {lacking}")
+    told = await enforcing(folder, hookless=("GPU-0000",), required=True).prepare(share_of(3))
+    assert told.startswith(f"container c0 needs memory isolation (enforcement: required): {lacking}")
+    assert await enforcing(folder, required=True).prepare(with_limits_required()) == ""
+
+
+async def test_a_node_that_enforces_nothing_says_so_to_a_pod_that_requires_it(folder: Path) -> None:
+    told = await isolation(folder, "none").prepare(with_limits_required())
+    assert told.endswith("nothing enforces it on this node (isolation: none)")
+
+
+async def test_a_card_that_is_split_is_isolated_by_nothing(folder: Path) -> None:
+    made = isolating(folder, kind_of(folder, "mps", {"mps": NONE}), cards=[limited_card(0), limited_card(1, mig=True)])
+    assert made.of_cards() == {"GPU-0000": "mps", "GPU-0001": ""}
+
+
+async def test_the_kind_is_decided_once_the_pods_are_known(folder: Path) -> None:
+    made = isolating(folder, kind_of(folder, "auto"), cards=LIMITED)
+    deciding = asyncio.create_task(made.decided())
+    await asyncio.sleep(0)
+    assert made.kind.now == ""
+    made.view.pods.apply([ListEnds("1")])
+    await deciding
+    assert made.kind.now == "driver"
+
+
+def failed_at_its_hook(share: ContainerShare) -> WatchedPod:
+    message = "failed to create containerd task: error running createRuntime hook #0: exit status 1, stderr: no NVML"
+    status = {"name": "c0", "lastState": {"terminated": {"reason": "StartError", "message": message}}}
+    meta = {"name": share.pod.name, "namespace": share.pod.namespace, "uid": share.pod.uid}
+    return msgspec.convert({"metadata": meta, "status": {"containerStatuses": [status]}}, WatchedPod)
+
+
+async def test_a_container_whose_hook_failed_starts_without_limits_and_its_pod_is_told(folder: Path) -> None:
+    events = list[NodeEvent]()
+    made, share = isolating(folder, kind_of(folder, "driver"), cards=LIMITED, record=events.append), share_of(3)
+    made.view.pods.apply([Changed(failed_at_its_hook(share))])
+    assert [await made.prepare(share), await made.prepare(share)] == ["", ""]
+    assert made.additions(share).env == {}
+    assert [(event.reason, event.pod) for event in events] == [("GPUNotEnforced", share.pod.key)]
+    assert events[0].note.startswith("container c0 starts without a memory limit: NVIDIA's hook could not set it: ")
+    others = [AllocationStatus("ns", "p", "c1", {"GPU-0000": 3}), AllocationStatus("ns", "q", "c0", {"GPU-0002": 3})]
+    shown = made.shown([AllocationStatus("ns", "p", "c0", {"GPU-0000": 3}), *others])
+    assert [one.isolation for one in shown] == ["", "driver", ""]
+
+
+async def test_where_limits_are_required_a_failed_hook_is_tried_again(folder: Path) -> None:
+    made, share = enforcing(folder, required=True), share_of(3)
+    made.view.pods.apply([Changed(failed_at_its_hook(share))])
+    assert await made.prepare(share) == ""
+    assert made.additions(share).env == DriverLimit(0, 3072).variables()
+
+
+async def test_a_mig_instance_is_not_isolated_and_needs_nothing(folder: Path) -> None:
+    instance = replace(limited_card(0), parent="GPU-parent", limits=False)
+    made = isolating(folder, kind_of(folder, "mps", {"mps": mps(Mps())}), cards=[instance])
+    assert (made.objection(share_of()), await made.prepare(share_of())) == ("", "")
+    assert (made.additions(share_of()), made.of_cards()) == (Additions(), {"GPU-0000": ""})
+    assert "a MIG instance is not divided further" in await made.prepare(with_limits_required())
+
+
+async def test_the_limit_to_expect_is_that_of_the_containers_allocation(folder: Path) -> None:
+    made = isolating(folder, kind_of(folder, "driver"), cards=LIMITED)
+    card = made.view.cards()[0]
+    pod = on(node_pod("q", [3]), card)
+    assert made.expected_mib(pod, "c0", card.uuid) == 3072
+    assert made.expected_mib(pod, "c0", "GPU-0001") is None
+    assert made.expected_mib(pod, "other", card.uuid) is None
+    assert made.expected_mib(node_pod("q", [3]), "c0", card.uuid) is None

@@ -27,16 +27,19 @@ STATUS = DevicePluginStatus(
     toolkit_missing=True,
     nvidia_runtime=True,
     runtime_class="nvidia",
+    isolation="driver",
     problems=("NVML does not answer",),
     cards=(
         CardStatus(1, "GPU-b", "Tesla T4", 15360, 15, 0, "unhealthy", None, "xid-79"),
-        CardStatus(0, "GPU-a", "Tesla T4", 15360, 15, 6, "healthy", 4000, absent=("NumaNodeId: no",)),
+        CardStatus(
+            0, "GPU-a", "Tesla T4", 15360, 15, 6, "healthy", 4000, absent=("NumaNodeId: no",), isolation="driver"
+        ),
     ),
     containers=(AllocationStatus("ns", "p", "c", {"GPU-a": 3, "GPU-b": 3}, 2000),),
     drift=(DriftStatus("uses-more", "pod ns/p uses more", ("event", "metric")),),
 )
 AS_TEXT = """\
-Node node-1: driver 580.1, mode cdi, unit 1024 MiB
+Node node-1: driver 580.1, mode cdi, isolation driver, unit 1024 MiB
 NVIDIA runtime: runs this pod through runtimeClassName nvidia
 30 units listed for the kubelet, registered with the kubelet
 The node object is NOT up to date
@@ -44,12 +47,12 @@ Containers cannot get their cards: see the problems
 Problem: NVML does not answer
 Card 0: the driver does not report: NumaNodeId: no
 
-CARD  UUID   MODEL     HEALTH             UNITS  ALLOCATED  USED MiB  OF MiB
-0     GPU-a  Tesla T4  healthy            15     6          4000      15360
-1     GPU-b  Tesla T4  unhealthy: xid-79  15     0          -         15360
+CARD  UUID   MODEL     HEALTH             UNITS  ALLOCATED  USED MiB  OF MiB  ISOLATION
+0     GPU-a  Tesla T4  healthy            15     6          4000      15360   enforced by driver
+1     GPU-b  Tesla T4  unhealthy: xid-79  15     0          -         15360   advisory
 
-NAMESPACE  POD  CONTAINER  CARD: UNITS  USED MiB
-ns         p    c          0: 3, 1: 3   2000
+NAMESPACE  POD  CONTAINER  CARD: UNITS  USED MiB  ISOLATION
+ns         p    c          0: 3, 1: 3   2000      advisory
 
 Drift: 1
   uses-more: pod ns/p uses more (event, metric)

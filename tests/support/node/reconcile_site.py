@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from config.protocol import names
 from config.protocol.inventory import Card
-from config.settings.isolation import NONE
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.assigned import AssignedCards
 from deviceplugin.allocation.journal import Journal
@@ -124,7 +123,7 @@ def reconciler_of(node: Node, kubelet: PodResources, chosen: ReconcileSettings, 
         readings=lambda: node.readings,
         assigned=node.assigned,
         files=SpecFiles(node.folder / "cdi"),
-        directories=ContainerDirectories(node.folder / "isolation", NONE),
+        directories=ContainerDirectories(node.folder / "isolation"),
         record=node.events.append,
         evictor=node,
         metrics=NodeMetrics("n", UNIT_MIB, dcgm=False),

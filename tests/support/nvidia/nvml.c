@@ -5,9 +5,10 @@
  *
  *   driver 580.95.05                   version of the driver
  *   card I FIELD VALUE                 a fact of the card with index I; a later line replaces an earlier one
- *   card I process PID MIB [alive]     a program on it; alive: as long as that process lives
+ *   card I process PID MIB [alive] [in K]   a program on it; alive: as long as that process lives; in: its instance
  *   card I link LINK PCI|switch        an active NVLink and its other end
  *   card I near J LEVEL                PCI topology level between two cards
+ *   card I instance K FIELD VALUE      a fact of its MIG instance K, 0 to 6 (mig.c), while the card's `mig` is 1
  *   card I xid NUMBER SERIAL           an error; reported once to every event set, serials grow
  *   fault FUNCTION I|* CODE            this function answers CODE for that card
  *   delay FUNCTION I|* SECONDS         it answers late
@@ -154,6 +155,12 @@ static int index_of(const char *uuid) {
     return -1;
 }
 
+/* The MIG instance that the handle of the present call means; -1 for a whole card. With the lock held. */
+static int instance = -1;
+static int parent_of(const char *uuid, int *which);
+static int takes_instances(const char *function);
+static const char *own(int index, int which, const char *field);
+
 static void set_fact(int index, const char *field, const char *value) {
     char path[4096];
     snprintf(path, sizeof path, "%s.set", world_path());
@@ -211,9 +218,14 @@ static nvmlReturn_t begin_on(const char *function, nvmlDevice_t device, int *ind
     const struct handle *handle = (const struct handle *)device;
     if (openings == 0) return NVML_ERROR_UNINITIALIZED;
     if (handle == NULL || handle->opening > openings) return NVML_ERROR_INVALID_ARGUMENT;
+    int which = -1;
     *index = index_of(handle->uuid);
-    if (*index < 0) return NVML_ERROR_GPU_IS_LOST;
-    return planned(function, *index);
+    if (*index < 0) *index = parent_of(handle->uuid, &which);
+    if (*index < 0) return strncmp(handle->uuid, "MIG-", 4) ? NVML_ERROR_GPU_IS_LOST : NVML_ERROR_NOT_FOUND;
+    if (which >= 0 && !takes_instances(function)) return NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = planned(function, *index);
+    instance = which;
+    return result;
 }
 
 static nvmlReturn_t end(nvmlReturn_t result) {
@@ -247,13 +259,15 @@ static nvmlReturn_t number(int index, const char *field, unsigned int *value) {
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t handle_of(int index, nvmlDevice_t *device) {
+static nvmlReturn_t handle_to(const char *uuid, nvmlDevice_t *device) {
     struct handle *made = calloc(1, sizeof *made);
-    snprintf(made->uuid, sizeof made->uuid, "%s", fact(index, "uuid"));
+    snprintf(made->uuid, sizeof made->uuid, "%s", uuid);
     made->opening = openings;
     *device = (nvmlDevice_t)made;
     return NVML_SUCCESS;
 }
+
+static nvmlReturn_t handle_of(int index, nvmlDevice_t *device) { return handle_to(fact(index, "uuid"), device); }
 
 /* ---- the library itself ---- */
 
@@ -346,6 +360,8 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     nvmlReturn_t result = begin(__func__, 1);
+    int which = -1;
+    if (result == NVML_SUCCESS && parent_of(uuid, &which) >= 0) return end(handle_to(uuid, device));
     return end(result != NVML_SUCCESS ? result : found(__func__, index_of(uuid), device, NVML_ERROR_NOT_FOUND));
 }
 
@@ -365,9 +381,19 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pci, nvmlDevice_t *dev
 
 /* ---- what a card is ---- */
 
-ON_CARD(nvmlDeviceGetIndex, unsigned int *value) *value = (unsigned int)index; DONE(NVML_SUCCESS)
-ON_CARD(nvmlDeviceGetUUID, char *uuid, unsigned int length) DONE(copied(fact(index, "uuid"), uuid, length))
-ON_CARD(nvmlDeviceGetName, char *name, unsigned int length) DONE(copied(fact(index, "name"), name, length))
+ON_CARD(nvmlDeviceGetIndex, unsigned int *value)
+    *value = (unsigned int)(instance < 0 ? index : instance);
+DONE(NVML_SUCCESS)
+
+ON_CARD(nvmlDeviceGetUUID, char *uuid, unsigned int length)
+DONE(copied(instance < 0 ? fact(index, "uuid") : own(index, instance, "uuid"), uuid, length))
+
+ON_CARD(nvmlDeviceGetName, char *name, unsigned int length)
+    char of_instance[256];
+    if (instance >= 0)
+        snprintf(of_instance, sizeof of_instance, "%s MIG %s", fact(index, "name"), own(index, instance, "profile"));
+DONE(copied(instance < 0 ? fact(index, "name") : of_instance, name, length))
+
 ON_CARD(nvmlDeviceGetMinorNumber, unsigned int *minor) DONE(number(index, "minor", minor))
 ON_CARD(nvmlDeviceGetNumaNodeId, unsigned int *node) DONE(number(index, "own_numa", node))
 ON_CARD(nvmlDeviceGetArchitecture, nvmlDeviceArchitecture_t *value) DONE(number(index, "architecture", value))
@@ -404,9 +430,15 @@ ON_CARD(nvmlDeviceGetMemoryAffinity, unsigned int words, unsigned long *mask, nv
 DONE(numa != NULL ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED)
 
 /* A card in MIG mode denies its memory: only its instances have any. They are not described here. */
+static void memory_of_instance(int index, unsigned long long mib[4]);
+
 static nvmlReturn_t memory(int index, unsigned long long mib[4]) {
+    if (instance >= 0) {
+        memory_of_instance(index, mib);
+        return NVML_SUCCESS;
+    }
     if (fact(index, "total_mib") == NULL) return NVML_ERROR_NOT_SUPPORTED;
-    if (atoi(fact_or(index, "mig", "0"))) return NVML_ERROR_NO_PERMISSION;
+    if (atoi(fact_or(index, "mig", "0")) && !atoi(fact_or(index, "monitor", "0"))) return NVML_ERROR_NO_PERMISSION;
     mib[0] = strtoull(fact(index, "total_mib"), NULL, 0);
     mib[1] = strtoull(fact_or(index, "reserved_mib", "0"), NULL, 0);
     mib[2] = strtoull(fact_or(index, "used_mib", "0"), NULL, 0);
@@ -511,11 +543,17 @@ static int is_over(int at) {
     return !strcmp(lines[at].word[4], "0") || (says(&lines[at], 5, "alive") && kill(atoi(lines[at].word[3]), 0) != 0);
 }
 
+/* Whether the line of a program concerns the instance of the present call: it ends with `in K`. */
+static int is_of_this(const struct line *line) {
+    const char *in = says(line, line->words - 2, "in") ? line->word[line->words - 1] : "-1";
+    return instance == atoi(in);
+}
+
 static nvmlReturn_t processes(int index, unsigned int *count, nvmlProcessInfo_t *infos) {
     unsigned int has = 0;
     for (int i = 0; i < line_count; i++) {
         if (!is_card(&lines[i], index) || !says(&lines[i], 2, "process") || lines[i].words < 5) continue;
-        if (is_over(i)) continue;
+        if (is_over(i) || !is_of_this(&lines[i])) continue;
         if (has < *count && infos != NULL) {
             memset(&infos[has], 0, sizeof *infos);
             infos[has].pid = (unsigned int)atoi(lines[i].word[3]);
@@ -587,20 +625,7 @@ ON_CARD(nvmlDeviceGetMigMode, unsigned int *current, unsigned int *pending)
     *pending = result == NVML_SUCCESS ? *current : 0;
 DONE(result)
 
-ON_CARD(nvmlDeviceGetMaxMigDeviceCount, unsigned int *count)
-    *count = atoi(fact_or(index, "mig", "0")) ? 7 : 0;
-DONE(NVML_SUCCESS)
-
-ON_CARD(nvmlDeviceIsMigDeviceHandle, unsigned int *is_mig)
-    *is_mig = 0;
-DONE(NVML_SUCCESS)
-
-nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int which, nvmlDevice_t *instance) {
-    int index = -1;
-    nvmlReturn_t result = begin_on(__func__, device, &index);
-    (void)which; (void)instance;
-    return end(result != NVML_SUCCESS ? result : NVML_ERROR_NOT_FOUND);
-}
+#include "mig.c"
 
 /* ---- errors that cards report ---- */
 

@@ -1,0 +1,133 @@
+"""Reads the MIG instances of a card through NVML.
+
+An instance is a compute instance inside a GPU instance. NVML has a handle for each, which only the parent's handle
+leads to. It is looked up again for every reading, because an administrator may replace the instances at any time.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Final
+
+import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
+
+from config.protocol import card_uuid
+from deviceplugin.driver.cards import CardFailed, CardReading, DriverCard
+from deviceplugin.driver.nvml_cards import (
+    GONE,
+    UNSUPPORTED,
+    RawHandle,
+    memory_mib,
+    message_of,
+    text,
+    text_for_people,
+    use,
+)
+
+# Index of an instance: 1000 * (1 + the parent's) + 10 * GPU instance + compute instance. Other instances that come and
+# go do not change it. A card has at most 15 GPU instances of 8 compute instances, and a node fewer than 64 cards.
+_OF_A_CARD: Final = 1000
+_OF_A_GPU_INSTANCE: Final = 10
+_MOST_CARDS: Final = 64
+# At an index without an instance, or if it has just been destroyed; the second from some drivers.
+_GAP: Final = (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument)
+
+
+@dataclass(frozen=True, slots=True)
+class _Instance:
+    uuid: str
+    raw: RawHandle
+
+
+def described(library: ModuleType, raw: RawHandle, parent: DriverCard) -> DriverCard:
+    """Return the card with its instances, or the reason in `absent` why they cannot be known. Raises NVMLError.
+
+    Compute instances of one GPU instance share its memory, so each gets an equal part of it.
+    """
+    try:
+        found = [(one, _place(library, one)) for one in _listed(library, raw)]
+    except UNSUPPORTED:
+        return parent
+    except pynvml.NVMLError_NoPermission as error:
+        return replace(parent, absent=(*parent.absent, f"MigDevices: {message_of(error)}"))
+    sharing = Counter(gpu_instance for _, (gpu_instance, _) in found)
+    cards = (_card(library, parent, one, place, sharing[place[0]]) for one, place in found)
+    return replace(parent, instances=tuple(sorted(cards, key=lambda card: card.index)))
+
+
+def readings(library: ModuleType, raw: RawHandle, parent: CardReading) -> dict[str, CardReading | None]:
+    """Return UUID -> reading of each instance; None if it cannot be read. Raises NVMLError.
+
+    The health of an instance is the parent's: they share hardware, and only a reset of the parent repairs it.
+    """
+    try:
+        return {one.uuid: _reading(library, one, parent) for one in _listed(library, raw)}
+    except (*UNSUPPORTED, pynvml.NVMLError_NoPermission):
+        return {}
+
+
+def _listed(library: ModuleType, raw: RawHandle) -> Iterator[_Instance]:
+    for place in range(library.nvmlDeviceGetMaxMigDeviceCount(raw)):
+        try:
+            instance = library.nvmlDeviceGetMigDeviceHandleByIndex(raw, place)
+            uuid = text(library.nvmlDeviceGetUUID(instance))
+        except _GAP:
+            continue
+        if problem := card_uuid.objection(uuid):
+            raise CardFailed(f"MIG instance {place}: {problem}", lost=False)
+        yield _Instance(uuid, instance)
+
+
+def _place(library: ModuleType, one: _Instance) -> tuple[int, int]:
+    return library.nvmlDeviceGetGpuInstanceId(one.raw), library.nvmlDeviceGetComputeInstanceId(one.raw)
+
+
+def _card(library: ModuleType, parent: DriverCard, one: _Instance, place: tuple[int, int], sharing: int) -> DriverCard:
+    usable_mib, reserved_mib = _memory_mib(library, one)
+    return replace(
+        parent,
+        index=index_of(parent, place),
+        uuid=one.uuid,
+        model=text_for_people(library.nvmlDeviceGetName, one.raw),
+        memory_mib=usable_mib // sharing,
+        reserved_mib=reserved_mib // sharing,
+        mig=False,
+        absent=(),
+        parent=parent.uuid,
+        instance=place,
+    )
+
+
+def index_of(parent: DriverCard, place: tuple[int, int]) -> int:
+    """Return the instance's index on the node. Raises CardFailed if there is none."""
+    gpu_instance, compute_instance = place
+    on_card = _OF_A_GPU_INSTANCE * gpu_instance + compute_instance
+    if parent.index >= _MOST_CARDS or compute_instance >= _OF_A_GPU_INSTANCE or on_card >= _OF_A_CARD:
+        raise CardFailed(
+            f"card {parent.uuid}: no index for its instance {gpu_instance}/{compute_instance}; expected a card below "
+            f"{_MOST_CARDS}, a GPU instance below {_OF_A_CARD // _OF_A_GPU_INSTANCE} and a compute instance below "
+            f"{_OF_A_GPU_INSTANCE}",
+            lost=False,
+        )
+    return _OF_A_CARD * (1 + parent.index) + on_card
+
+
+def _memory_mib(library: ModuleType, one: _Instance) -> tuple[int, int]:
+    """Return (usable MiB, reserved MiB). A program without access to the instance learns only its size."""
+    try:
+        found = memory_mib(library, one.raw)
+    except pynvml.NVMLError_NoPermission:
+        found = (0, 0)
+    return found if found[0] else (int(library.nvmlDeviceGetAttributes_v2(one.raw).memorySizeMB), 0)
+
+
+def _reading(library: ModuleType, one: _Instance, parent: CardReading) -> CardReading | None:
+    absent = list(parent.absent)
+    try:
+        used_mib, processes = use(library, one.raw, absent)
+    except GONE:
+        raise
+    except pynvml.NVMLError:
+        return None
+    return replace(parent, used_mib=used_mib, processes=processes, absent=tuple(absent))

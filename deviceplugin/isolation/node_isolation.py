@@ -1,0 +1,196 @@
+"""Isolation of each container, and for each card in the inventory."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from config.protocol import names
+from config.protocol.isolation import DRIVER
+from config.settings.isolation import NONE, IsolationMechanism
+from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
+from deviceplugin.allocation.decision import Undecided, decided
+from deviceplugin.allocation.pods import NodePod
+from deviceplugin.allocation.start_errors import limit_hook_error
+from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.cdi.edits import Additions
+from deviceplugin.driver.cards import DriverCard
+from deviceplugin.isolation import driver_limits, fill
+from deviceplugin.isolation.directories import ContainerDirectories
+from deviceplugin.isolation.driver_limits import LimitSupport
+from deviceplugin.isolation.kind import MPS, NOTHING, NodeKind
+from deviceplugin.isolation.mps_cards import MpsCards
+from deviceplugin.node.events import NodeEvent
+from deviceplugin.report.status import AllocationStatus
+from scheduler.kube.objects import PodObject
+
+# After a start, the plugin has its daemons within a second or two; the kubelet retries later.
+_READY_WITHIN_S: Final = 5.0
+_AGAIN_S: Final = 5.0
+_UNNAMED: Final = "the driver does not name it"
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeIsolation:
+    """`allocation.allocators.Isolation`. Owned by the event loop; files are written in a thread.
+
+    kind: the node's. required: no container starts unless its share is enforced. directories: files made for
+    containers. mps: the daemons. driver_cards: the node's, as the driver
+    describes them. support: what limits by the driver need besides the card. view: the node's pods. record: receives
+    an event.
+    """
+
+    kind: NodeKind
+    required: bool
+    directories: ContainerDirectories
+    mps: MpsCards
+    driver_cards: Callable[[], Sequence[DriverCard]]
+    support: Callable[[], LimitSupport]
+    view: NodeRecords
+    record: Callable[[NodeEvent], None]
+    _unlimited: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def objection(self, share: ContainerShare) -> str:
+        """Return why the container can never be isolated; "" if it can."""
+        mechanism = self._mechanism(share)
+        if mechanism.host_ipc and not share.pod.host_ipc:
+            return "isolation on this node needs the node's shared memory; add hostIPC: true to the pod"
+        if mechanism.preparation == MPS and len(share.shares) > 1:
+            return (
+                f"container {share.container.name} has {len(share.shares)} cards; MPS supports only one per container: "
+                "each card has its own daemon, and a program can connect to only one"
+            )
+        return ""
+
+    async def prepare(self, share: ContainerShare) -> str:
+        """Create directories and wait for the MPS daemon. Return why the container must not start yet, or ""."""
+        required, mechanism = self._required_by(share), self._mechanism(share)
+        if required:
+            self._unlimited.pop((share.pod.uid, share.container.name), None)
+        elif self.kind.now == DRIVER:
+            self._give_up_limits(share)
+        if required and (lacking := self._unenforced(share)):
+            return f"container {share.container.name} needs memory isolation ({required}): {lacking}"
+        await asyncio.to_thread(self.directories.make, share, mechanism)
+        if mechanism.preparation == MPS:
+            return await self.mps.ready(share.shares[0].uuid, _READY_WITHIN_S)
+        return ""
+
+    def additions(self, share: ContainerShare) -> Additions:
+        added = fill.additions(self._mechanism(share), share, str(self.directories.state))
+        limit = self.limit(share)
+        return replace(added, env={**added.env, **limit.variables()}) if limit else added
+
+    def limit(self, share: ContainerShare) -> DriverLimit | None:
+        """Return the limits that the driver enforces for the container from its next start; None if it has none."""
+        if self.kind.now != DRIVER or self._unenforced(share):
+            return None
+        return share.driver_limit(self.view.cards())
+
+    def expected_mib(self, pod: NodePod, container: str, uuid: str) -> int | None:
+        """Return the hard limit of the container on the card, if the driver should enforce one; otherwise None."""
+        try:
+            decision = decided(pod, self.view.cards(), self.view.unit_mib)
+        except Undecided:
+            return None
+        one = next((one for one in pod.asking() if one.name == container), None)
+        shares = decision.shares.get(container, ())
+        if one is None or all(share.uuid != uuid for share in shares):
+            return None
+        limit = self.limit(ContainerShare(pod, one, shares, decision.unit_mib))
+        return limit.hard_mib if limit else None
+
+    def shown(self, containers: Iterable[AllocationStatus]) -> tuple[AllocationStatus, ...]:
+        """Return the containers with what enforces their shares."""
+        of_cards = self.of_cards()
+        given_up = {(wire.metadata.namespace, wire.metadata.name, name) for wire, name in self._without_limits()}
+
+        def kind(one: AllocationStatus) -> str:
+            kinds = {of_cards.get(uuid, "") for uuid in one.units}
+            without = (one.namespace, one.pod, one.container) in given_up
+            return kinds.pop() if len(kinds) == 1 and not without else ""
+
+        return tuple(msgspec.structs.replace(one, isolation=kind(one)) for one in containers)
+
+    def _without_limits(self) -> Iterator[tuple[PodObject, str]]:
+        for uid, container in self._unlimited:
+            if wire := self.view.pods.get(uid):
+                yield wire, container
+
+    def of_cards(self) -> dict[str, str]:
+        """Return UUID -> what enforces shares of the card, as in the inventory; "" if nothing does."""
+        if self.kind.now == DRIVER:
+            return {uuid: "" if lacking else DRIVER for uuid, lacking in self.missing().items()}
+        word = self.kind.of_card()
+        return {card.uuid: "" if card.mig or card.parent else word for card in self.driver_cards()}
+
+    def missing(self) -> dict[str, str]:
+        """Return UUID -> why the driver cannot enforce shares of the card; "" if it can."""
+        support = self.support()
+        return {card.uuid: driver_limits.missing(card, support) for card in self.driver_cards()}
+
+    def _mechanism(self, share: ContainerShare) -> IsolationMechanism:
+        """Return the mechanism for the container: none on a MIG instance."""
+        instances = {card.uuid for card in self.driver_cards() if card.parent}
+        return self.kind.mechanism if instances.isdisjoint(share.uuids) else NONE
+
+    def _unenforced(self, share: ContainerShare) -> str:
+        """Return why nothing enforces the container's share; "" if something does."""
+        if self.kind.now == NOTHING:
+            return "nothing enforces it on this node (isolation: none)"
+        if self.kind.now != DRIVER:
+            return "" if self._mechanism(share) is self.kind.mechanism else "a MIG instance is not divided further"
+        found = self.missing()
+        lacking = [f"card {uuid}: {why}" for uuid in share.uuids if (why := found.get(uuid, _UNNAMED))]
+        return "; ".join(lacking) or self._unlimited.get((share.pod.uid, share.container.name), "")
+
+    def _give_up_limits(self, share: ContainerShare) -> None:
+        """Start the container without limits from now on, if NVIDIA's hook has failed for it."""
+        key = share.pod.uid, share.container.name
+        error = limit_hook_error(self.view.pods.get(share.pod.uid), share.container.name)
+        if not error or key in self._unlimited or self.limit(share) is None:
+            return
+        live = {one.metadata.uid for one in self.view.pods}
+        self._unlimited = {one: why for one, why in self._unlimited.items() if one[0] in live}
+        self._unlimited[key] = "NVIDIA's hook could not set its limit"
+        note = (
+            f"container {share.container.name} starts without a memory limit: NVIDIA's hook could not set it: {error}"
+        )
+        self.record(NodeEvent("GPUNotEnforced", note, share.pod.key))
+
+    def _required_by(self, share: ContainerShare) -> str:
+        """Return which setting requires that the container's share is enforced; "" if none does."""
+        if share.pod.annotations.get(names.ISOLATION) == names.ISOLATION_REQUIRED:
+            return f"{names.ISOLATION}: {names.ISOLATION_REQUIRED}"
+        return "enforcement: required" if self.required else ""
+
+    async def decided(self) -> None:
+        """Choose the kind before any container starts, unless a plugin has already chosen it for this node."""
+        while not self.kind.now:
+            if self.view.pods.complete:
+                self._settle()
+            else:
+                await self.view.pods.change()
+
+    async def follow(self, allocating: Callable[[], bool], moved: Callable[[], None]) -> None:
+        """Choose another kind if the node is idle, forever. moved: called when the cards' isolation has changed.
+
+        allocating: whether the kubelet waits for an Allocate.
+        """
+        before = self.of_cards()
+        while True:
+            await asyncio.sleep(_AGAIN_S)
+            if self.view.pods.complete and not allocating():
+                self._settle()
+            now = self.of_cards()
+            if now != before:
+                before = now
+                moved()
+
+    def _settle(self) -> None:
+        limits = not all(self.missing().values())
+        possible = any(card.limits for card in self.driver_cards())
+        if self.kind.settle(limits=limits, possible=possible, holders=len(self.view.asking())):
+            self.mps.cards_changed()

@@ -1,0 +1,95 @@
+"""The isolation of a node, without daemons: its kind, its cards, and what limits by the driver need."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from config.protocol import names
+from config.protocol.inventory import Card
+from config.settings.deviceplugin import Mps
+from config.settings.isolation import NONE, IsolationMechanism
+from config.settings.scheduler import Resources
+from deviceplugin.allocation.journal import Journal
+from deviceplugin.allocation.view import NodeRecords, OwnPods
+from deviceplugin.driver.cards import CardReading, DriverCard
+from deviceplugin.isolation.directories import ContainerDirectories
+from deviceplugin.isolation.driver_limits import LimitSupport
+from deviceplugin.isolation.kind import KindFile, NodeKind
+from deviceplugin.isolation.make import DIRECTORY
+from deviceplugin.isolation.mps_cards import ComputeModes, MpsCards
+from deviceplugin.isolation.node_isolation import NodeIsolation
+from deviceplugin.kubelet.client import PodResources
+from deviceplugin.node.events import NodeEvent
+from tests.support.node.node_pods import UNIT_MIB
+
+WITH_LIMITS = LimitSupport(cdi=True)
+
+
+class NoDriver:
+    """A driver that nobody may call."""
+
+    async def set_compute_mode(self, uuid: str, mode: str) -> None:
+        raise AssertionError(uuid, mode)
+
+
+def limited_card(index: int = 0, *, limits: bool = True, mig: bool = False) -> DriverCard:
+    """Return the card GPU-<four digits>, as in `share_of`."""
+    return DriverCard(index=index, uuid=f"GPU-{index:04}", model="M", memory_mib=16384, limits=limits, mig=mig)
+
+
+def records(state: Path, cards: Sequence[Card] = ()) -> NodeRecords:
+    """Return the records of a node without pods."""
+    return NodeRecords(
+        resources=Resources(),
+        pods=OwnPods(),
+        journal=Journal(state),
+        kubelet=PodResources(state / "pod-resources.sock", names.GPU_MEM),
+        checkpoint=state / "checkpoint",
+        changed=lambda *_: None,
+        cards=lambda: cards,
+        unit_mib=UNIT_MIB,
+    )
+
+
+NOTHING: Mapping[str, IsolationMechanism] = {"none": NONE, "driver": NONE}
+
+
+def kind_of(
+    state: Path, configured: str, mechanisms: Mapping[str, IsolationMechanism] = NOTHING, fallback: str = "none"
+) -> NodeKind:
+    """Return the kind of a node that can provide these mechanisms."""
+    return NodeKind(configured, fallback, mechanisms, KindFile(state))
+
+
+def isolating(
+    state: Path,
+    kind: NodeKind,
+    *,
+    cards: Sequence[DriverCard] = (),
+    support: Callable[[], LimitSupport] = lambda: WITH_LIMITS,
+    required: bool = False,
+    record: Callable[[NodeEvent], None] = lambda _: None,
+) -> NodeIsolation:
+    """Return the isolation of a node with these cards, each announced with the memory that its driver reports."""
+
+    def nothing_read() -> Mapping[str, CardReading]:
+        return {}
+
+    daemons = MpsCards(
+        settings=Mps(),
+        modes=ComputeModes(state, NoDriver(), nothing_read),
+        wanted=tuple,
+        clients=lambda _: (),
+        record=lambda _: None,
+        backoff_s=float,
+    )
+    announced = [Card(index=c.index, uuid=c.uuid, model="M", memory_mib=c.memory_mib, units=16) for c in cards]
+    return NodeIsolation(
+        kind=kind,
+        required=required,
+        directories=ContainerDirectories(state / DIRECTORY),
+        mps=daemons,
+        driver_cards=lambda: cards,
+        support=support,
+        view=records(state / "records", announced),
+        record=record,
+    )
