@@ -14,7 +14,7 @@ import contextlib
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -171,12 +171,9 @@ class MpsDaemon:
     async def _pause(self) -> None:
         """Wait until the next check. Raises ControlFailed as soon as it is wedged or our own daemon has ended."""
         ended = asyncio.create_task(self._process.wait()) if self._process is not None else None
+        awaited: set[asyncio.Future[Any]] = {self._wedged} if ended is None else {self._wedged, ended}
         try:
-            await asyncio.wait(
-                {self._wedged, *([ended] if ended else [])},
-                timeout=self._pace.look_s,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await asyncio.wait(awaited, timeout=self._pace.look_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if ended is not None:
                 ended.cancel()

@@ -9,7 +9,7 @@ the API server, the kubelet or the disk ends the loop.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -43,7 +43,7 @@ from deviceplugin.reconcile.drift import (
     find_drift,
     follow,
 )
-from deviceplugin.reconcile.usage import Owner, owner_of
+from deviceplugin.reconcile.process_owners import owners
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.status import AllocationStatus, DriftStatus
 from scheduler.kube.port import ApiConflict, ApiError, ApiNotFound, PodKey
@@ -141,25 +141,6 @@ class Leftovers:
             raise LeftoversError(f"cannot remove CDI specs: {error}") from error
         if removed:
             log.info("cdi.removed", devices=removed)
-
-
-def owners(host_proc: Path, pids: Iterable[int]) -> dict[int, Owner | None]:
-    """Return PID -> owner of the process, None if it is in no pod; a process that has ended is left out.
-
-    host_proc: /proc of the host's PID namespace, which is the driver's. Blocks while files are read. Raises OSError if
-    it is missing or may not be read.
-    """
-    if not host_proc.is_dir():
-        raise NotADirectoryError(f"{host_proc} is not a directory; expected the host's /proc")
-    found: dict[int, Owner | None] = {}
-    for pid in set(pids):
-        try:
-            text = (host_proc / str(pid) / "cgroup").read_bytes()
-        # ProcessLookupError: it ended between opening and reading.
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        found[pid] = owner_of(text.decode(errors="replace"))
-    return found
 
 
 _LIST_WITHIN_S: Final = 10.0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.reconcile.reconciler import owners
+from deviceplugin.reconcile.process_owners import owners
 from deviceplugin.reconcile.usage import Owner, owner_of
 
 UID = "0aa4a3c2-9a5e-4a0b-b0d5-6f1b8f4f2c11"
