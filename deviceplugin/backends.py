@@ -67,7 +67,10 @@ def edits_for(
     if backend.simulated is not None:
         return SimulatedEdits(state / SIMULATED_CARDS, announced)
     spec_dirs = [Path(directory) for directory in configuration.cdi_spec_dirs]
-    generated, nodes = state / GENERATED / GENERATED_SPEC, HostNodes(Path(configuration.host_dev))
+    generated, nodes = (
+        state / GENERATED / GENERATED_SPEC,
+        HostNodes(Path(configuration.host_dev), proc=Path(configuration.host_proc)),
+    )
     return NvidiaEdits(found, spec_dirs, generated, configuration.nvidia_ctk, nodes)
 
 

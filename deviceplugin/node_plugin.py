@@ -50,9 +50,10 @@ from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodeApi, NodePublisher
 from deviceplugin.node.starts import StartsFile
 from deviceplugin.node.watch import NodeWatch
-from deviceplugin.reconcile.drift import DriftPolicy
+from deviceplugin.reconcile.container_limits import LimitReader
 from deviceplugin.reconcile.process_owners import pods_of
-from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
+from deviceplugin.reconcile.reconciler import Reconciler
+from deviceplugin.reconcile.settings import reconcile_settings
 from deviceplugin.report import series
 from deviceplugin.report.metrics import MeasuredPlugin, NodeMetrics
 from deviceplugin.report.status import DevicePluginStatus, card_statuses, shown_cards
@@ -321,11 +322,17 @@ class NodePlugin:
         )
         measured = MeasuredPlugin(self._allocator(context), self.metrics)
         self._reconciler = Reconciler(
-            settings=_reconcile_settings(c),
+            settings=reconcile_settings(c),
             view=self._view,
             kubelet=self._kubelet,
             cards=lambda: self._cards.whole,
             readings=lambda: self._keeper.states.readings,
+            limits=LimitReader(
+                host_cgroup=Path(c.host_cgroup),
+                cards=lambda: self._keeper.states.cards,
+                ask=self._backend.driver.memory_limits,
+                expected=self._isolation.limit,
+            ),
             assigned=self._assigned,
             files=files,
             directories=self._isolation.directories,
@@ -383,19 +390,3 @@ class NodePlugin:
             self._session.remember(mode, tuple(self._session.devices_now.now), unasked=unasked)
         except OSError as error:
             log.warning("state.write_failed", reason=str(error))
-
-
-def _reconcile_settings(c: DevicePluginConfiguration) -> ReconcileSettings:
-    return ReconcileSettings(
-        policy=DriftPolicy(
-            monitor=c.monitor,
-            evict_unregistered=c.evict_unregistered,
-            evict_mismatched=c.evict_mismatched,
-            evict_unscheduled=c.evict_unscheduled,
-            announce_outside_use=c.announce_outside_use,
-        ),
-        interval_s=c.reconcile_interval_s,
-        unit_mib=c.memory_unit_mib,
-        allowance_mib=c.monitor_allowance_mib,
-        host_proc=Path(c.host_proc),
-    )

@@ -225,7 +225,8 @@ class DevicePluginConfiguration(Section):
     )
     host_cgroup: AbsolutePath = Field(
         default="/host/cgroup",
-        description="The host's cgroup v2 hierarchy, used where NVIDIA's driver limits memory.",
+        description="The host's cgroup v2 tree. Without this mount, the plugin cannot read the memory limits that "
+        "the driver enforces, nor exact memory use.",
     )
     simulate: str = Field(
         default="", description="A cluster file; the plugin announces the file's cards instead of real ones."

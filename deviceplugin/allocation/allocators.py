@@ -205,7 +205,7 @@ class AllocationContext:
         added = self.isolation.additions(share)
         nodes = self.card_edits.device_nodes(share.uuids)
         mounts = [Mount(mount.container_path, mount.host_path, read_only=mount.read_only) for mount in added.mounts]
-        asking = [Mount(f"{VOLUME_MOUNTS}/{uuid}", "/dev/null") for uuid in share.uuids] if self.volume_mounts else []
+        asking = [_asked_by_mount(uuid) for uuid in share.uuids] if self.volume_mounts else []
         return ContainerResponse(
             {**added.env, **variables},
             (*mounts, *asking),
@@ -299,6 +299,13 @@ class EnvironmentAllocator:
                 f"add runtimeClassName: {own}"
             )
             raise CallRejected(message, "OtherRuntime")
+
+
+def _asked_by_mount(uuid: str) -> Mount:
+    """Return the mount that requests the card from the NVIDIA runtime, which ignores deeper paths."""
+    if "/" in uuid:
+        raise CallRejected(f"card {uuid} cannot be requested by a mount; expected a driver from 470 on", "OtherRuntime")
+    return Mount(f"{VOLUME_MOUNTS}/{uuid}", "/dev/null")
 
 
 def _kind(error: Exception) -> str:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from config.protocol import environment, memory_limit, names
+from config.protocol.container_formula import peak_amounts
 from config.protocol.inventory import Card
 from config.protocol.memory_limit import MemoryLimitError
-from deviceplugin.allocation.decision import Share
+from deviceplugin.allocation.decision import CardDecision, Share
 from deviceplugin.allocation.pods import NodePod, PodContainer
 from deviceplugin.cdi import spec
 
@@ -93,6 +94,20 @@ class ContainerShare:
             "pod_uid": self.pod.uid,
             "container": self.container.name,
         }
+
+
+def most_mib_on_cards(pod: NodePod, decision: CardDecision, cards: Sequence[Card]) -> dict[str, int]:
+    """Return card UUID -> MiB that the pod may use there, by the container formula; {} for an exclusive pod.
+
+    cards: the node's.
+    """
+    amounts = []
+    for container in pod.containers:
+        shares = decision.shares.get(container.name, ())
+        share = ContainerShare(pod, container, shares, decision.unit_mib)
+        limit = share.driver_limit(cards) if shares else None
+        amounts.append((dict.fromkeys(share.uuids, limit.hard_mib) if limit else {}, container.kind))
+    return peak_amounts(amounts)
 
 
 _EMPTY: Final[Mapping[str, str]] = {}

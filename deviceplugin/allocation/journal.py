@@ -30,6 +30,7 @@ _KEYS: Final = (
     names.UNIT_MIB,
     names.MEM_IDX,
     names.MEM_POD,
+    names.GPU_MEM_LIMIT,
     names.MEM_DEV,
 )
 _DECIDING: Final = (names.ALLOCATION, names.MEM_IDX)

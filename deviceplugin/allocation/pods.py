@@ -85,6 +85,10 @@ class NodePod:
         """Return the containers that request gpu-mem."""
         return tuple(container for container in self.containers if container.units > 0)
 
+    def has_card(self, uuid: str) -> bool:
+        """Return whether its first decision gives it this card."""
+        return self.first_cards is not None and any(uuid in on for on in self.first_cards.units.values())
+
     def ask(self) -> Ask:
         """Return the request of the whole pod."""
         text = self.gpu_count

@@ -88,18 +88,20 @@ class NvidiaEdits:
         if unknown:
             raise CdiError(f"the driver does not list card {', '.join(unknown)}")
         wanted, specs = [by_uuid[uuid] for uuid in uuids], self._specs().specs
-        return nvidia_spec.real_cards(wanted, specs, driver=found.driver, lacks=self._nodes.lacks)
+        nodes = self._nodes
+        return nvidia_spec.real_cards(wanted, specs, driver=found.driver, lacks=nodes.lacks, caps=nodes.caps)
 
     def device_nodes(self, uuids: Sequence[str]) -> dict[str, str]:
         """Return the device nodes of these cards, see `HostNodes.of_cards`; empty if one of them has none."""
-        minors = {card.uuid: card.minor for card in self._cards().cards}
-        known = [minor for uuid in uuids if (minor := minors.get(uuid)) is not None]
+        by_uuid = {card.uuid: card for card in self._cards().cards}
+        known = [by_uuid[uuid] for uuid in uuids if uuid in by_uuid]
         return self._nodes.of_cards(known) if len(known) == len(uuids) else {}
 
     def _uncovered(self, cards: Sequence[DriverCard], driver: str) -> dict[str, str]:
         specs = self._specs().specs
         self._looked_in = "" if specs else f"looked in {', '.join(map(str, self._spec_dirs))} (cdiSpecDirs)"
-        return nvidia_spec.uncovered(cards, specs, driver=driver, lacks=self._nodes.lacks)
+        nodes = self._nodes
+        return nvidia_spec.uncovered(cards, specs, driver=driver, lacks=nodes.lacks, caps=nodes.caps)
 
     def _lacking(self, reasons: Sequence[str]) -> str:
         """Return the first of the reasons, the number of others and other known problems; "" if there is no reason."""

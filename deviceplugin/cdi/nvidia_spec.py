@@ -8,6 +8,10 @@ reboot or the loss of a card. The hook that limits a card's memory is the except
 Only the numbers of a node are dropped: the runtime then reads them from the host's node when the container starts.
 nvidia-uvm may get another major at each boot.
 
+A MIG instance needs its parent's node and two nodes of /dev/nvidia-caps, which alone tell it from the parent's other
+instances. So exactly these two are taken. Specs that were written before the instance do not name it; then the two are
+added by path, next to the parent's node.
+
 A spec is not used if it lacks the driver library or a control node, or has a node that the host lacks: its containers
 would not start, or cuInit would fail in them. Another spec is used instead, whatever its priority.
 
@@ -52,6 +56,8 @@ _NEEDED_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 _CONTROL_NODES: Final = (*_NEEDED_NODES, "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 _NUMBERS: Final = ("major", "minor")
 _CARD_NODE: Final = re.compile(r"(?:.*/)?nvidia(\d{1,9})", re.ASCII)
+_CAPS_NODE: Final = re.compile(r"/dev/nvidia-caps/nvidia-cap\d{1,9}", re.ASCII)
+_MIG_MINORS: Final = "/proc/driver/nvidia-caps/mig-minors"
 _SPEC_VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 _LIBRARY: Final = re.compile(r"(?:.*/)?libcuda\.so(?:\.(.*))?", re.ASCII)
 _DRIVER_VERSION: Final = re.compile(r"\d{3,4}\.\d{1,4}(?:\.\d{1,4})?", re.ASCII)
@@ -98,33 +104,50 @@ def _nothing(_: str) -> bool:
     return False
 
 
+def _unknown(_: DriverCard) -> tuple[str, ...]:
+    return ()
+
+
 # Tells whether the host is known to lack a device node, by its path there.
 Lacks: TypeAlias = Callable[[str], bool]
+# Returns the paths of the two nodes in /dev/nvidia-caps of a MIG instance; none if they are unknown.
+Caps: TypeAlias = Callable[[DriverCard], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Host:
     driver: str
     lacks: Lacks
+    caps: Caps = _unknown
 
 
 def real_cards(
-    cards: Sequence[DriverCard], specs: Sequence[NvidiaSpec], *, driver: str = "", lacks: Lacks = _nothing
+    cards: Sequence[DriverCard],
+    specs: Sequence[NvidiaSpec],
+    *,
+    driver: str = "",
+    lacks: Lacks = _nothing,
+    caps: Caps = _unknown,
 ) -> Edits:
     """Return edits that inject exactly these cards into a container, with the driver's libraries.
 
     cards: as the driver names them now. specs: by priority, the highest last. driver: its version, "" if unknown.
     Raises CdiError with the reasons.
     """
-    host = _Host(driver, lacks)
+    host = _Host(driver, lacks, caps)
     return combined(part for card in cards for part in _of_card(card, specs, host))
 
 
 def uncovered(
-    cards: Sequence[DriverCard], specs: Sequence[NvidiaSpec], *, driver: str = "", lacks: Lacks = _nothing
+    cards: Sequence[DriverCard],
+    specs: Sequence[NvidiaSpec],
+    *,
+    driver: str = "",
+    lacks: Lacks = _nothing,
+    caps: Caps = _unknown,
 ) -> dict[str, str]:
     """Return UUID -> why the specs do not inject the card into a container, for the cards that they do not cover."""
-    reasons, host = {}, _Host(driver, lacks)
+    reasons, host = {}, _Host(driver, lacks, caps)
     for card in cards:
         try:
             _of_card(card, specs, host)
@@ -147,11 +170,13 @@ def hookless(
 
 def _of_card(card: DriverCard, specs: Sequence[NvidiaSpec], host: _Host) -> list[Edits]:
     """Return the edits from the best spec that names the card, else from the best spec that does not."""
+    if card.parent and not host.caps(card):
+        raise CdiError(f"card {card.uuid} cannot be injected into containers: {_MIG_MINORS} does not list its nodes")
     reasons = []
     by_priority = list(reversed(specs))
     for take in (_named, _unnamed):
         for spec in by_priority:
-            parts = take(card, spec)
+            parts = take(card, spec, host)
             if isinstance(parts, list) and not (reason := _without_cuda(spec.source, combined(parts), host)):
                 return parts
             reasons.append(parts if isinstance(parts, str) else reason)
@@ -164,35 +189,43 @@ def _told(reasons: Collection[str]) -> str:
     return "; ".join(told[:_MOST_REASONS] + more)
 
 
-def _named(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
+def _named(card: DriverCard, spec: NvidiaSpec, host: _Host) -> list[Edits] | str:
     """Return the edits of the device with the card's UUID; "" if there is none, or why it would inject another card.
 
     That happens if the spec was written before cards were renumbered.
     """
     named = [device for device in spec.devices if device.name == card.uuid]
-    if named and _minors(spec.edits) - {card.minor}:
+    if named and (_minors(spec.edits) - {card.minor} or (card.parent and _caps_in(spec.edits))):
         return f"{spec.source} also injects another card into every container"
     for device in named:
-        if card.minor is not None and device.minors == {card.minor}:
+        if card.minor is not None and device.minors == {card.minor} and _has_own_caps(card, device, host):
             return [spec.edits, device.edits, _limiting(card, spec)]
+    if named and card.parent:
+        return f"{spec.source} is out of date: {card.uuid} now has other device nodes"
     if named:
         now = "without a device node" if card.minor is None else f"/dev/nvidia{card.minor}"
         return f"{spec.source} is out of date: the card is now {now}"
     return ""
 
 
-def _unnamed(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
-    """Return the spec's shared edits, the card's node and the control nodes; or why the spec cannot inject the card."""
+def _has_own_caps(card: DriverCard, device: NvidiaDevice, host: _Host) -> bool:
+    """Return whether the device injects the two nodes of its MIG instance, and no other. A whole card needs none."""
+    return not card.parent or _caps_in(device.edits) == set(host.caps(card))
+
+
+def _unnamed(card: DriverCard, spec: NvidiaSpec, host: _Host) -> list[Edits] | str:
+    """Return the spec's shared edits, the card's nodes and the control nodes; or why it cannot inject the card."""
     if any(device.name == card.uuid for device in spec.devices):
         return ""
-    if _minors(spec.edits):
+    if _minors(spec.edits) or (card.parent and _caps_in(spec.edits)):
         return f"{spec.source} injects a card into every container without naming it"
     nodes = [(device, node) for device in spec.devices for node in _listed(device.edits, _NODES)]
     own = [(device, node) for device, node in nodes if card.minor is not None and _minor(node) == card.minor]
     if not own:
         expected = "/dev/nvidia<n>" if card.minor is None else f"/dev/nvidia{card.minor}"
         return f"{spec.source} has no device node for the card; expected {expected}"
-    taken = [*((device, node) for device, node in nodes if node.get("path") in _CONTROL_NODES), own[0]]
+    parts = [(own[0][0], _beside(own[0][1], path)) for path in host.caps(card)]
+    taken = [*((device, node) for device, node in nodes if node.get("path") in _CONTROL_NODES), own[0], *parts]
     # Without these groups, programs of non-root users may be unable to open restricted nodes.
     groups = [group for device, _ in taken for group in device.edits.lists.get(_GROUPS, ())]
     nodes_and_groups = Edits(lists={_NODES: [node for _, node in taken], _GROUPS: groups})
@@ -202,6 +235,12 @@ def _unnamed(card: DriverCard, spec: NvidiaSpec) -> list[Edits] | str:
 def _limiting(card: DriverCard, spec: NvidiaSpec) -> Edits:
     """Return the hook that limits the card's memory, from whichever device: the hook names the card by its UUID."""
     return limit_hooks.of_card(card.uuid, [spec.edits, *(device.edits for device in spec.devices)])
+
+
+def _beside(card_node: Mapping[str, object], path: str) -> Mapping[str, object]:
+    """Return a node like the card's at another path: a driver in a container has both below the same folder."""
+    folder = _on_host(card_node).removesuffix(str(card_node.get("path", "")))
+    return {**card_node, "path": path, "hostPath": f"{folder}{path}"}
 
 
 def _without_cuda(source: str, edits: Edits, host: _Host) -> str:
@@ -239,6 +278,12 @@ def _edits(source: str, wire: Mapping[str, object], version: tuple[int, int, int
 
 def _minors(edits: Edits) -> set[int]:
     return {minor for node in _listed(edits, _NODES) if (minor := _minor(node)) is not None}
+
+
+def _caps_in(edits: Edits) -> set[str]:
+    """Return the nodes of /dev/nvidia-caps among the edits, by their paths in the container."""
+    paths = (str(node.get("path", "")) for node in _listed(edits, _NODES))
+    return {path for path in paths if _CAPS_NODE.fullmatch(path)}
 
 
 def _minor(node: Mapping[str, object]) -> int | None:

@@ -243,7 +243,9 @@ def _cards(facts: Facts) -> Finding:
     if not bad:
         split = some([f"card {card.index} ({card.uuid})" for card in facts.status.cards if card.reason == MIG])
         found = f"{count(len(facts.status.cards), 'card')}, none out of use"
-        return Finding("cards", OK, f"{found}; in MIG mode and not shared: {split}" if split else found)
+        return Finding(
+            "cards", OK, f"{found}; in MIG mode, only their instances are shared: {split}" if split else found
+        )
     reasons = dict.fromkeys(card.reason for card in bad)
     remedies = dict.fromkeys(_remedy(reason) for reason in reasons)
     found = some([f"card {card.index} ({card.uuid}) is {card.health}: {card.reason}" for card in bad])

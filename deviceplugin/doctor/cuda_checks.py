@@ -27,7 +27,8 @@ def cuda(facts: Facts) -> Finding:
     if lacking := next((answer.lacking for answer in facts.cuda.values() if answer.lacking), ""):
         remedy = _MORE_MEMORY if lacking.startswith(NO_MEMORY) else _NO_LIBRARY
         return Finding("cuda", UNKNOWN, f"cuInit cannot be tested here: {lacking}", remedy)
-    untried = [_of(card) for card in facts.cards if card.uuid not in facts.cuda and not card.mig]
+    whole = [card for card in facts.cards if not (card.mig or card.parent)]
+    untried = [_of(card) for card in whole if card.uuid not in facts.cuda]
     if untried:
         return Finding("cuda", UNKNOWN, f"cuInit was not tested on {some(untried)}", "")
     return Finding("cuda", OK, f"cuInit returned 0 on {count(len(facts.cuda), 'card')}")

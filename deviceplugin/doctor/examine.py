@@ -102,9 +102,10 @@ async def ask_driver(driver: Driver, *, trying: bool) -> AskedDriver:
     asked = AskedDriver()
     try:
         asked.found = await driver.cards()
-        answers = await driver.readings(card.uuid for card in asked.found.cards if not card.mig)
+        answers = await driver.readings(card.uuid for card in asked.found.cards if not card.parent)
         asked.readings = {uuid: one for uuid, one in answers.items() if isinstance(one, CardReading)}
-        for uuid in asked.readings if trying and driver.tries_cuda else ():
+        whole = (card.uuid for card in asked.found.cards if not (card.mig or card.parent))
+        for uuid in filter(asked.readings.get, whole) if trying and driver.tries_cuda else ():
             asked.cuda[uuid] = await driver.cuda(uuid)
             if asked.cuda[uuid].code is None:
                 break  # If one hangs, others may too; if libcuda is missing, all answer alike.
@@ -135,10 +136,10 @@ def _specs(c: DevicePluginConfiguration, found: DriverCards) -> tuple[Coverage, 
     generated = Path(c.state_dir) / "cdi"
     specs = NvidiaSpecTree([generated, *(Path(directory) for directory in c.cdi_spec_dirs)]).read()
     cards = [card for card in found.cards if not card.mig]
-    lacks = HostNodes(Path(c.host_dev)).lacks
-    reasons = uncovered(cards, specs.specs, driver=found.driver, lacks=lacks)
+    nodes = HostNodes(Path(c.host_dev), proc=Path(c.host_proc))
+    reasons = uncovered(cards, specs.specs, driver=found.driver, lacks=nodes.lacks, caps=nodes.caps)
     limitable = [card for card in cards if card.limits]
-    bare = hookless(limitable, specs.specs, driver=found.driver, lacks=lacks)
+    bare = hookless(limitable, specs.specs, driver=found.driver, lacks=nodes.lacks)
     return Coverage.of(len(cards), reasons, "; ".join(reasons.values())), bare, specs.problems
 
 

@@ -11,6 +11,7 @@ from deviceplugin.driver.cards import (
     CardKey,
     CardReading,
     DriverCard,
+    MemoryLimits,
     NoAnswer,
     NotOpened,
     Opened,
@@ -20,7 +21,9 @@ from deviceplugin.driver.cards import (
 from deviceplugin.driver.cuda import CudaAnswer
 
 T = TypeVar("T")
-Name: TypeAlias = Literal["open", "describe", "links", "read", "set_compute_mode", "wait", "start_cuda"]
+Name: TypeAlias = Literal[
+    "open", "describe", "links", "read", "memory_limits", "set_compute_mode", "wait", "start_cuda"
+]
 LONGEST_LINE: Final = 2**20
 
 
@@ -62,6 +65,11 @@ def links(uuids: Sequence[str]) -> Call[dict[str, dict[str, str]]]:
 def read(uuid: str) -> Call[CardReading]:
     """`CardSource.read`."""
     return Call("read", (uuid,), CardReading)
+
+
+def memory_limits(uuid: str, cgroups: Sequence[str]) -> Call[dict[str, MemoryLimits]]:
+    """`CardSource.memory_limits`."""
+    return Call("memory_limits", (uuid, tuple(cgroups)), dict[str, MemoryLimits])
 
 
 def set_compute_mode(uuid: str, mode: str) -> Call[None]:

@@ -141,8 +141,7 @@ class CardReading:
     Signs of a reset: attached changes whenever the driver attaches to the card again. energy_mj counts from the moment
     when the driver initialized the card. persistent: the driver keeps an unused card initialized.
 
-    instances: UUID -> reading of each MIG instance that exists now, None if it cannot be read. All of it but memory and
-    processes is the whole card's.
+    instances: the MIG instances that exist now.
     """
 
     used_mib: int
@@ -159,7 +158,15 @@ class CardReading:
     attached: int | None = None
     energy_mj: int | None = None
     persistent: bool = False
-    instances: Mapping[str, "CardReading | None"] = field(default_factory=dict)
+    instances: tuple["InstanceReading", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceReading:
+    """A MIG instance. reading: None if it cannot be read; only its memory and processes are not the whole card's."""
+
+    card: DriverCard
+    reading: CardReading | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +219,13 @@ class CardSource(Protocol):
         """Return the current reading of a card that has been described."""
         ...
 
+    def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+        """Return cgroup -> its limits on a described card, for each of these cgroups that exists and has limits.
+
+        cgroups: absolute paths of directories of the cgroup v2 hierarchy.
+        """
+        ...
+
     def set_compute_mode(self, uuid: str, mode: str) -> None:
         """Set the mode of a described card, until the driver releases the card. mode: as in `CardReading`."""
         ...
@@ -245,6 +259,10 @@ class Driver(Protocol):
 
     async def events(self) -> Sequence[Xid]:
         """Wait for the next errors that cards report, and return them."""
+        ...
+
+    async def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+        """Return the limits as `CardSource` does, even during a reading of the card. Raises SourceFailed."""
         ...
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:

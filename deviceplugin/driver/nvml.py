@@ -18,8 +18,8 @@ from typing import Any, Final
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
 from config.protocol import card_uuid
-from deviceplugin.driver import nvml_cards, nvml_instances, nvml_links
-from deviceplugin.driver.cards import CardFailed, CardKey, CardReading, DriverCard, NotOpened, Opened, Xid
+from deviceplugin.driver import nvml_cards, nvml_instances, nvml_limits, nvml_links
+from deviceplugin.driver.cards import CardFailed, CardKey, CardReading, DriverCard, MemoryLimits, NotOpened, Opened, Xid
 from deviceplugin.driver.nvml_cards import (
     GONE,
     UNSUPPORTED,
@@ -106,8 +106,14 @@ class NvmlSource:
             reading = nvml_cards.read(self._library, found.raw, mig=found.card.mig)
             reading = replace(reading, attached=self._attachment(found.card.pci))
             if found.card.mig:
-                reading = replace(reading, instances=nvml_instances.readings(self._library, found.raw, reading))
+                instances = nvml_instances.readings(self._library, found.raw, found.card, reading)
+                reading = replace(reading, instances=instances)
         return reading
+
+    def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+        raw = self._known(uuid).raw
+        with asked(f"card {uuid}: memory limits"):
+            return nvml_limits.limits_of(self._library, raw, cgroups)
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
         """Set the compute mode, which requires root (NVML API reference, `nvmlDeviceSetComputeMode`)."""

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
+from deviceplugin.driver import nvml_limits
 from deviceplugin.driver.cards import (
     EXCLUSIVE_PROCESS,
     CardFailed,
@@ -146,6 +147,8 @@ def card(library: ModuleType, handle: Handle) -> DriverCard:
         pci="" if info is None else pci_address(info),
         numa=None if mig else at_best(_numa, library, raw, what="NumaNodeId"),
         mig=mig,
+        # Handles of split cards are rejected.
+        limits=not mig and bool(at_best(nvml_limits.supported, library, raw, what="MemoryLimits")),
         absent=tuple(absent),
     )
 

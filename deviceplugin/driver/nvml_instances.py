@@ -4,6 +4,7 @@ An instance is a compute instance inside a GPU instance. NVML has a handle for e
 leads to. It is looked up again for every reading, because an administrator may replace the instances at any time.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,11 +14,11 @@ from typing import Final
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 
 from config.protocol import card_uuid
-from deviceplugin.driver.cards import CardFailed, CardReading, DriverCard
+from deviceplugin.driver.cards import CardFailed, CardReading, DriverCard, InstanceReading
 from deviceplugin.driver.nvml_cards import (
     GONE,
-    UNSUPPORTED,
     RawHandle,
+    answer,
     memory_mib,
     message_of,
     text,
@@ -36,58 +37,68 @@ _GAP: Final = (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument)
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
+    """place: IDs of its GPU instance and compute instance."""
+
     uuid: str
     raw: RawHandle
+    place: tuple[int, int]
 
 
 def described(library: ModuleType, raw: RawHandle, parent: DriverCard) -> DriverCard:
-    """Return the card with its instances, or the reason in `absent` why they cannot be known. Raises NVMLError.
-
-    Compute instances of one GPU instance share its memory, so each gets an equal part of it.
-    """
+    """Return the card with its instances, or the reason in `absent` why they cannot be known. Raises NVMLError."""
     try:
-        found = [(one, _place(library, one)) for one in _listed(library, raw)]
-    except UNSUPPORTED:
-        return parent
+        return replace(parent, instances=tuple(card for card, _ in _cards(library, raw, parent)))
     except pynvml.NVMLError_NoPermission as error:
         return replace(parent, absent=(*parent.absent, f"MigDevices: {message_of(error)}"))
-    sharing = Counter(gpu_instance for _, (gpu_instance, _) in found)
-    cards = (_card(library, parent, one, place, sharing[place[0]]) for one, place in found)
-    return replace(parent, instances=tuple(sorted(cards, key=lambda card: card.index)))
 
 
-def readings(library: ModuleType, raw: RawHandle, parent: CardReading) -> dict[str, CardReading | None]:
-    """Return UUID -> reading of each instance; None if it cannot be read. Raises NVMLError.
+def readings(
+    library: ModuleType, raw: RawHandle, parent: DriverCard, reading: CardReading
+) -> tuple[InstanceReading, ...]:
+    """Return the instances with their readings. reading: the parent's. Raises NVMLError.
 
     The health of an instance is the parent's: they share hardware, and only a reset of the parent repairs it.
     """
     try:
-        return {one.uuid: _reading(library, one, parent) for one in _listed(library, raw)}
-    except (*UNSUPPORTED, pynvml.NVMLError_NoPermission):
-        return {}
+        found = _cards(library, raw, parent)
+    except pynvml.NVMLError_NoPermission:
+        return ()
+    return tuple(InstanceReading(card, _reading(library, one, reading)) for card, one in found)
+
+
+def _cards(library: ModuleType, raw: RawHandle, parent: DriverCard) -> list[tuple[DriverCard, _Instance]]:
+    """Return the instances by index. Compute instances of one GPU instance share its memory: each gets an equal part.
+
+    One that is destroyed meanwhile is left out.
+    """
+    listed = list(_listed(library, raw))
+    sharing = Counter(one.place[0] for one in listed)
+    found = []
+    for one in listed:
+        with contextlib.suppress(pynvml.NVMLError_NotFound):
+            found.append((_card(library, parent, one, sharing[one.place[0]]), one))
+    return sorted(found, key=lambda card_of: card_of[0].index)
 
 
 def _listed(library: ModuleType, raw: RawHandle) -> Iterator[_Instance]:
-    for place in range(library.nvmlDeviceGetMaxMigDeviceCount(raw)):
+    for number in range(answer(library.nvmlDeviceGetMaxMigDeviceCount, raw) or 0):
         try:
-            instance = library.nvmlDeviceGetMigDeviceHandleByIndex(raw, place)
+            instance = library.nvmlDeviceGetMigDeviceHandleByIndex(raw, number)
             uuid = text(library.nvmlDeviceGetUUID(instance))
         except _GAP:
             continue
         if problem := card_uuid.objection(uuid):
-            raise CardFailed(f"MIG instance {place}: {problem}", lost=False)
-        yield _Instance(uuid, instance)
+            raise CardFailed(f"MIG instance {number}: {problem}", lost=False)
+        with contextlib.suppress(pynvml.NVMLError_NotFound):
+            place = library.nvmlDeviceGetGpuInstanceId(instance), library.nvmlDeviceGetComputeInstanceId(instance)
+            yield _Instance(uuid, instance, place)
 
 
-def _place(library: ModuleType, one: _Instance) -> tuple[int, int]:
-    return library.nvmlDeviceGetGpuInstanceId(one.raw), library.nvmlDeviceGetComputeInstanceId(one.raw)
-
-
-def _card(library: ModuleType, parent: DriverCard, one: _Instance, place: tuple[int, int], sharing: int) -> DriverCard:
+def _card(library: ModuleType, parent: DriverCard, one: _Instance, sharing: int) -> DriverCard:
     usable_mib, reserved_mib = _memory_mib(library, one)
     return replace(
         parent,
-        index=index_of(parent, place),
+        index=index_of(parent, one.place),
         uuid=one.uuid,
         model=text_for_people(library.nvmlDeviceGetName, one.raw),
         memory_mib=usable_mib // sharing,
@@ -95,7 +106,8 @@ def _card(library: ModuleType, parent: DriverCard, one: _Instance, place: tuple[
         mig=False,
         absent=(),
         parent=parent.uuid,
-        instance=place,
+        instance=one.place,
+        instances=(),
     )
 
 
@@ -130,4 +142,5 @@ def _reading(library: ModuleType, one: _Instance, parent: CardReading) -> CardRe
         raise
     except pynvml.NVMLError:
         return None
-    return replace(parent, used_mib=used_mib, processes=processes, absent=tuple(absent))
+    # A sum over cards must not count the card's power once for each instance.
+    return replace(parent, used_mib=used_mib, processes=processes, power_w=None, absent=tuple(absent))

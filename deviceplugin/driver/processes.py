@@ -13,7 +13,16 @@ import structlog
 
 from deviceplugin.driver import calls
 from deviceplugin.driver.calls import Call, Worker, WorkerDied
-from deviceplugin.driver.cards import CardFailed, CardKey, CardReading, DriverCard, NoAnswer, Opened, SourceFailed
+from deviceplugin.driver.cards import (
+    CardFailed,
+    CardKey,
+    CardReading,
+    DriverCard,
+    MemoryLimits,
+    NoAnswer,
+    Opened,
+    SourceFailed,
+)
 
 T = TypeVar("T")
 
@@ -61,6 +70,12 @@ class OpenedDriver:
         who = f"card {card.uuid}: setting its compute mode"
         await self._meet(card, who, within_s)
         await self._ask(who, calls.set_compute_mode(card.uuid, mode), within_s)
+
+    async def memory_limits(self, card: DriverCard, cgroups: Sequence[str], within_s: float) -> dict[str, MemoryLimits]:
+        """Return the cgroups' limits on the card, even during a reading of the card. Raises SourceFailed."""
+        who = f"card {card.uuid}: its memory limits"
+        await self._meet(card, who, within_s)
+        return await self._ask(who, calls.memory_limits(card.uuid, cgroups), within_s)
 
     async def _meet(self, card: DriverCard, who: str, within_s: float) -> None:
         if card.uuid not in self.knows:

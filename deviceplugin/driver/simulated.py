@@ -18,6 +18,7 @@ from deviceplugin.driver.cards import (
     CardKey,
     CardReading,
     DriverCard,
+    MemoryLimits,
     Opened,
     Process,
     SourceFailed,
@@ -90,6 +91,15 @@ class UseFault:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitFault:
+    """From now on, a cgroup has these limits on the card; None: none. Only for a card with `limits`."""
+
+    card: str
+    cgroup: str
+    limits: MemoryLimits | None
+
+
+@dataclass(frozen=True, slots=True)
 class ReadingFault:
     """From now on, these fields of the card's `CardReading` have these values."""
 
@@ -107,10 +117,19 @@ class DriverFault:
 
 
 Fault: TypeAlias = (
-    XidFault | LostFault | BackFault | ResetFault | HangFault | UseFault | ReadingFault | DriverFault | DieFault
+    XidFault
+    | LostFault
+    | BackFault
+    | ResetFault
+    | HangFault
+    | UseFault
+    | LimitFault
+    | ReadingFault
+    | DriverFault
+    | DieFault
 )
 
-CardFault: TypeAlias = XidFault | LostFault | BackFault | ResetFault | HangFault | UseFault | ReadingFault
+CardFault: TypeAlias = XidFault | LostFault | BackFault | ResetFault | HangFault | UseFault | LimitFault | ReadingFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +172,7 @@ class _State:
     hangs: bool = False
     reset_s: float = 0.0
     uses: dict[int, int] = field(default_factory=dict)
+    limits: dict[str, MemoryLimits | None] = field(default_factory=dict)
     fields: dict[str, object] = field(default_factory=dict)
     xids: list[Xid] = field(default_factory=list)
 
@@ -222,6 +242,8 @@ class SimulatedDriver:
                 state.xids.append(Xid(uuid, number))
             case UseFault(pid=pid, mib=mib):
                 state.uses = {p: used for p, used in (state.uses | {pid: mib}).items() if used}
+            case LimitFault(cgroup=cgroup, limits=limits):
+                state.limits = {**state.limits, cgroup: limits}
             case ReadingFault(fields=fields):
                 state.fields |= fields
 
@@ -275,6 +297,11 @@ class SimulatedSession:
                 persistent=True,
             )
             return replace(well, **state.fields)  # type: ignore[arg-type]
+
+    def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+        with self._driver.moved:
+            limits = self._state(uuid).limits
+            return {cgroup: found for cgroup in cgroups if (found := limits.get(cgroup)) is not None}
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
         """Set the mode in the card's readings."""

@@ -30,6 +30,7 @@ from deviceplugin.driver.cards import (
     CardReading,
     DriverCard,
     DriverCards,
+    MemoryLimits,
     NoAnswer,
     SourceFailed,
     Xid,
@@ -129,13 +130,13 @@ class SupervisedDriver:
     def _with_instances(self, uuid: str, answer: CardReading | SourceFailed) -> dict[str, CardReading | SourceFailed]:
         """Return the answers of the card and its described instances, without those that have gone since."""
         card = self._known.get(uuid)
-        parts = [one.uuid for one in card.instances] if card else []
+        known = card.instances if card else ()
         if not isinstance(answer, CardReading):
-            return dict.fromkeys((uuid, *parts), answer)
-        self._other_instances |= answer.instances.keys() != set(parts)
+            return dict.fromkeys((uuid, *(one.uuid for one in known)), answer)
+        self._other_instances |= tuple(one.card for one in answer.instances) != known
         unread = NoAnswer(f"an instance of card {uuid} cannot be read")
-        read = {part: answer.instances[part] or unread for part in parts if part in answer.instances}
-        return {uuid: replace(answer, instances={}), **read}
+        read = {one.card.uuid: one.reading or unread for one in answer.instances if one.card in known}
+        return {uuid: replace(answer, instances=()), **read}
 
     async def events(self) -> Sequence[Xid]:
         """Return the next errors of any card."""
@@ -143,11 +144,21 @@ class SupervisedDriver:
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
         """Set the mode. Raises NoAnswer for a card with its own process, because that card hangs or fails."""
+        card = self._answering(uuid)
+        await self._in_common(lambda opened: opened.set_compute_mode(card, mode, self._limits.answer_s))
+
+    async def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+        """Return the cgroups' limits. Raises NoAnswer for a card with its own process."""
+        card = self._answering(uuid)
+        return await self._in_common(lambda opened: opened.memory_limits(card, cgroups, self._limits.answer_s))
+
+    def _answering(self, uuid: str) -> DriverCard:
+        """Return a card that the shared process may query. Raises NoAnswer for any other."""
         self._check_held(uuid)
         card = self._known.get(uuid)
         if card is None or uuid in self._apart:
             raise NoAnswer(f"card {uuid}: it does not answer, or the driver does not list it")
-        await self._in_common(lambda opened: opened.set_compute_mode(card, mode, self._limits.answer_s))
+        return card
 
     @property
     def tries_cuda(self) -> bool:

@@ -149,6 +149,8 @@ class CardKeeper:
                 await self._list_cards()
             if time.monotonic() >= self._readings_at_s + self.pace.reading_s:
                 await self._read()
+                if self.driver.grown():
+                    await self._list_cards()
         next_s = min(self._readings_at_s + self.pace.reading_s, self._cards_at_s + self.pace.cards_s)
         left_s = next_s - time.monotonic()
         await self._pause(self.pace.reading_s if self._all_released() else left_s)
@@ -182,8 +184,8 @@ class CardKeeper:
         """Take one reading of each card. Raises SourceFailed if the driver fails, not a card."""
         self._readings_at_s = time.monotonic()
         released = self.states.released()
-        # A split card answers few queries, and is not shared here.
-        asked = [card.uuid for card in self.states.cards if card.uuid not in released and not card.mig]
+        # The answer of a split card has those of its instances.
+        asked = [card.uuid for card in self.states.cards if card.uuid not in released and not card.parent]
         answers = await self.driver.readings(asked)
         # A card released during the query was meant to be silent.
         answers = {uuid: answer for uuid, answer in answers.items() if uuid not in self.states.released()}

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import msgspec
 import structlog
 
-from deviceplugin.driver.cards import DriverCard
+from deviceplugin.driver.cards import DriverCard, and_instances
 from deviceplugin.health.monitor import CardKeeper
 from deviceplugin.line_socket import Refusal
 
@@ -68,7 +68,8 @@ class Releases:
         self.keeper.states.annotate(uuids)
         if back := (before - uuids) & released:
             await self.keeper.release(back, None)
-        new = [card for card in cards if card.uuid not in before and card.uuid not in released]
+        # Instances that were created during the release do not start another one.
+        new = [card for card in cards if not {card.uuid, card.parent} & before and card.uuid not in released]
         if new:
             held, said = await self._release(new, RELEASE_S)
             if held:
@@ -98,9 +99,13 @@ class Releases:
 
 
 def named(names: Iterable[str], cards: Sequence[DriverCard]) -> list[DriverCard]:
-    """Return the cards with these indexes or UUIDs; all cards for `all`."""
+    """Return the cards with these indexes or UUIDs; all cards for `all`.
+
+    NVML holds a card as a whole. So a MIG instance stands for its parent, and a card for itself with its instances.
+    """
     wanted = {name.strip() for name in names}
-    return [card for card in cards if wanted & {ALL, str(card.index), card.uuid}]
+    whole = {card.parent or card.uuid for card in cards if wanted & {ALL, str(card.index), card.uuid}}
+    return [card for card in cards if card.uuid in and_instances(whole, cards)]
 
 
 def _name(card: DriverCard) -> str:

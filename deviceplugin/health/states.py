@@ -2,6 +2,9 @@
 
 A card that the driver stops naming is kept: as many fake devices as it has units turn unhealthy. They do not
 vanish, because containers on other cards may hold them. The card is forgotten at the next boot.
+
+A MIG instance is forgotten as soon as the driver names its parent without it: it was destroyed and will not be back.
+An instance shares the hardware of its parent, so it gets the parent's errors, and begins with the parent's health.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,6 +60,8 @@ class CardStates:
         Otherwise such a card is kept; its readings will show that it is missing.
         """
         named = frozenset(card.uuid for card in found.cards)
+        self._forget_destroyed(named)
+        self._begin_instances(found)
         kept = [card for card in self.cards if card.uuid not in named and (not forget or card.uuid in found.unasked)]
         never_had = max((card.index for card in (*found.cards, *self.cards)), default=-1) + 1
         self._forget_trials(found)
@@ -72,13 +77,15 @@ class CardStates:
     def xid(self, xid: Xid, now_s: float) -> None:
         """Record an error reported by the driver; an error without a card counts for every card."""
         for card in self.cards:
-            if xid.uuid in {"", card.uuid} and self.xids is not None:
+            if xid.uuid in {"", card.uuid, card.parent} and self.xids is not None:
                 self.healths[card.uuid] = rules.after_xid(self.of(card.uuid), xid, now_s, self.xids)
 
     def answered(self, answers: Mapping[str, CardReading | SourceFailed], now_s: float) -> None:
         """Record the answers by UUID. If every card fails and none is reported missing, the driver is at fault."""
-        failures = [answer for answer in answers.values() if isinstance(answer, CardFailed)]
-        of_the_driver = len(answers) == len(failures) > 1 and not any(failure.lost for failure in failures)
+        instances = {card.uuid for card in self.cards if card.parent}
+        whole = [answer for uuid, answer in answers.items() if uuid not in instances]
+        failures = [answer for answer in whole if isinstance(answer, CardFailed)]
+        of_the_driver = len(whole) == len(failures) > 1 and not any(failure.lost for failure in failures)
         for uuid, answer in answers.items():
             if isinstance(answer, CardReading):
                 self._reading(uuid, answer, now_s)
@@ -142,12 +149,12 @@ class CardStates:
     def _announced(self, card: DriverCard) -> tuple[Health, str]:
         known = rules.announced(self.of(card.uuid))
         if card.mig:
-            return known if known[1] == rules.RELEASED else _HEALTHY  # Its instances are not shared here.
+            return known if known[1] == rules.RELEASED else _HEALTHY  # Its instances show its health.
         reason = self._reason(card.uuid)
         return (Health.SUSPECT, reason) if reason and known[0] is Health.HEALTHY else known
 
     def _reason(self, uuid: str) -> str:
-        if self.xids is None or not self.tries_cuda:
+        if self.xids is None or not self.tries_cuda or uuid in self._instances():
             return ""
         trial = self.cuda.get(uuid)
         if trial is None and self.released():
@@ -167,7 +174,8 @@ class CardStates:
         """Return UUID -> when to try CUDA, in monotonic seconds, for responsive cards; empty while one is released."""
         if not self.tries_cuda or self.released():
             return {}
-        return {uuid: cuda.next_s(self.cuda.get(uuid), self._fabric(uuid), pace) for uuid in self._answering()}
+        whole = [uuid for uuid in self._answering() if uuid not in self._instances()]
+        return {uuid: cuda.next_s(self.cuda.get(uuid), self._fabric(uuid), pace) for uuid in whole}
 
     def tried(self, uuid: str, answer: CudaAnswer, now_s: float) -> None:
         """Record a CUDA trial of the card. now_s: monotonic."""
@@ -212,6 +220,27 @@ class CardStates:
 
     def _answering(self) -> list[str]:
         return [card.uuid for card in self.named().cards if not card.mig and card.uuid in self.readings]
+
+    def _instances(self) -> frozenset[str]:
+        """UUIDs of the MIG instances. CUDA is not tried on them: it needs their nodes in this container.
+
+        A container gets its nodes when it starts, so it lacks those of an instance that was created later.
+        """
+        return frozenset(card.uuid for card in self.cards if card.parent)
+
+    def _forget_destroyed(self, named: frozenset[str]) -> None:
+        destroyed = {card.uuid for card in self.cards if card.parent in named and card.uuid not in named}
+        self.cards = tuple(card for card in self.cards if card.uuid not in destroyed)
+        for uuid in destroyed:
+            self.healths.pop(uuid, None)
+            self.readings.pop(uuid, None)
+
+    def _begin_instances(self, found: DriverCards) -> None:
+        """Give each new instance the health of its parent: other instances do not repair the hardware."""
+        before = {card.uuid for card in self.cards}
+        for card in found.cards:
+            if card.parent in self.healths and card.uuid not in before:
+                self.healths.setdefault(card.uuid, self.healths[card.parent])
 
     def _forget_trials(self, found: DriverCards) -> None:
         """Forget trials that ran with an earlier driver, or on a card whose device node has changed."""

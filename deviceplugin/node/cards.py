@@ -9,7 +9,7 @@ pods, checkpoint ─────────────┴──────▶
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -18,6 +18,7 @@ import structlog
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
 from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.driver.cards import and_instances
 from deviceplugin.driver.cuda import sentence
 from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING, RELEASED
@@ -35,6 +36,7 @@ _DRIVER_WITHIN_S: Final = 5.0
 # Longer than any start of the plugin. A kubelet reports at least every five minutes, and on every change.
 HELD_FOR_S: Final = 60.0
 _SHOWN_WORDS: Final = 256
+_DESTROYED: Final = "GPUInstanceDestroyed"
 _HEALTHY: Final = (Health.HEALTHY, "")
 _UNCOVERED: Final = (Health.SUSPECT, inventory.NO_INJECTION)
 log = structlog.get_logger()
@@ -148,7 +150,7 @@ class NodeCards:
     def _clear_health(self) -> None:
         text = self._operator_text(names.CLEAR_HEALTH)
         if text and text != self._cleared:
-            uuids, _ = cordoned_uuids(text, self.states.cards)
+            uuids = and_instances(cordoned_uuids(text, self.states.cards)[0], self.states.cards)
             log.info("health.cleared", uuids=sorted(uuids), annotation=text)
             self.states.cleared(uuids, self.wall_s())
         self._cleared = text
@@ -168,6 +170,7 @@ class NodeCards:
 
         whole, found = described({}), described(self._outside_mib)
         self._check(whole)
+        self._report_destroyed(whole.cards)
         self.latest, self.whole = found, whole.cards
         wanted = announcement(found, self.view.resources, gpu_core=self.gpu_core)
         said = {names.HELD_UNTIL: self._held_until, **self._answers(cordon)}
@@ -238,6 +241,18 @@ class NodeCards:
         if stray and stray != self._reported_cordon:
             self.record(NodeEvent("GPUCordonUnknown", f"{stray}; these entries have no effect"))
         self._reported_cordon = stray
+
+    def _report_destroyed(self, now: Sequence[inventory.Card]) -> None:
+        """Report MIG instances that no longer exist, on the node and on the pods that have them."""
+        there = {card.uuid for card in now}
+        for card in self.whole:
+            if not card.parent or card.uuid in there:
+                continue
+            gone = f"MIG instance {card.uuid} (card {card.index}) of card {card.parent} was destroyed"
+            pods = [pod for pod in self.view.asking() if pod.has_card(card.uuid)]
+            self.record(NodeEvent(_DESTROYED, f"{gone}; pods on it: {len(pods)}"))
+            for pod in pods:
+                self.record(NodeEvent(_DESTROYED, f"{gone}, which this pod has: delete the pod", pod.key))
 
     def _report_cuda(self) -> None:
         """Report once that CUDA starts on no card."""

@@ -60,11 +60,15 @@ def node_inventory(  # noqa: PLR0917  (each a different type: none can take anot
 
     healths: UUID -> health and its reason; a missing card is healthy. cordoned: UUIDs. outside_mib: UUID -> MiB that
     unregistered processes use, which are not allocated. A card in MIG mode, or with unknown memory, is listed with 0
-    units and the reason.
+    units and the reason. A cordon of a card in MIG mode holds for its instances.
     """
     listed = (
         _card(
-            card, healths.get(card.uuid, _HEALTHY), terms, outside_mib.get(card.uuid, 0), cordoned=card.uuid in cordoned
+            card,
+            healths.get(card.uuid, _HEALTHY),
+            terms,
+            outside_mib.get(card.uuid, 0),
+            cordoned=bool({card.uuid, card.parent} & cordoned),
         )
         for card in cards
     )
@@ -130,4 +134,5 @@ def _card(
         numa=card.numa,
         pci=card.pci,
         links=dict(card.links),
+        parent=card.parent,
     )

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from config.protocol import names
 from config.protocol.inventory import Card
 from config.settings.deviceplugin import Monitor
+from deviceplugin.allocation.container_share import most_mib_on_cards
 from deviceplugin.allocation.decision import CardDecision, units_on_cards
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.kubelet.checkpoint import KubeletContainer
@@ -33,8 +34,11 @@ class DriftKind(StrEnum):
     OUTSIDE_USE = "outside-use"
     UNSCHEDULED = "unscheduled"
     ALLOCATION_CHANGED = "allocation-changed"
+    NOT_ENFORCED = "not-enforced"
+    PRESSURE = "memory-pressure"
 
 
+_OF_USE: Final = frozenset({DriftKind.USES_MORE, DriftKind.PRESSURE})
 _UNBOOKED: Final = frozenset({DriftKind.OUTSIDE_USE, DriftKind.USES_UNASKED})
 
 
@@ -99,7 +103,8 @@ class DriftPolicy:
     """Configured actions on drift.
 
     evict_unregistered: evict pods that got no devices. evict_mismatched: evict pods that are on another card.
-    evict_unscheduled: evict pods for which no scheduler chose a card.
+    evict_unscheduled: evict pods for which no scheduler chose a card. enforcement_required: evict pods with a container
+    that the driver does not limit, even if they do not require it themselves.
     """
 
     monitor: Monitor
@@ -107,6 +112,7 @@ class DriftPolicy:
     evict_mismatched: bool
     evict_unscheduled: bool
     announce_outside_use: bool
+    enforcement_required: bool = False
 
 
 def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
@@ -114,10 +120,12 @@ def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
     kind, told = one.kind, frozenset({Action.METRIC, Action.EVENT})
     if kind is DriftKind.ALLOCATION_CHANGED:
         return frozenset({Action.METRIC})  # Its Event was written when the drift was seen.
-    if kind is DriftKind.USES_MORE and policy.monitor == "off":
+    if kind in _OF_USE and policy.monitor == "off":
         return frozenset()
     evicted = {
         DriftKind.USES_MORE: policy.monitor == "evict",
+        DriftKind.PRESSURE: policy.monitor == "evict",
+        DriftKind.NOT_ENFORCED: policy.enforcement_required or _requires_isolation(one.pod),
         DriftKind.WITHOUT_DEVICES: policy.evict_unregistered,
         DriftKind.ON_ANOTHER_CARD: policy.evict_mismatched,
         DriftKind.UNSCHEDULED: policy.evict_unscheduled,
@@ -129,6 +137,10 @@ def actions(one: Drift, policy: DriftPolicy) -> frozenset[Action]:
     if kind in _UNBOOKED and policy.announce_outside_use:
         told |= {Action.ANNOUNCE_LESS}
     return told
+
+
+def _requires_isolation(pod: NodePod | None) -> bool:
+    return pod is not None and pod.annotations.get(names.ISOLATION) == names.ISOLATION_REQUIRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +160,8 @@ class SeenPod:
 class Use:
     """A process on a card; one that ended before it was traced is left out. pod_uid: "" if it is in no pod.
 
-    container_id: without the runtime's name; "" if its cgroups do not contain it.
+    container_id: without the runtime's name; "" if its cgroups do not contain it. exact: all processes of a container
+    together, as the driver counts them; pid is 0.
     """
 
     uuid: str
@@ -156,6 +169,7 @@ class Use:
     used_mib: int
     pod_uid: str
     container_id: str = ""
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,8 +267,10 @@ def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[D
     """Yield, card by card, differences between the memory that a pod uses and its allocation."""
     pod = seen.pod
     booked = units_on_cards(pod, seen.decision, compared.unit_mib) if seen.decision else {}
-    for uuid, used in sorted(_used_by(compared.uses, pod.uid).items()):
+    most = most_mib_on_cards(pod, seen.decision, compared.cards) if seen.decision else {}
+    for uuid, used in sorted(used_by(compared.uses, pod.uid).items()):
         requested_mib = booked.get(uuid, 0) * compared.unit_mib
+        most_mib = max(requested_mib, most.get(uuid, 0))
         if booked and uuid not in booked:
             message = f"pod {pod}: it uses {used} MiB of {uuid}; the scheduler chose {_list(booked)}"
             yield Drift(kind=DriftKind.ON_ANOTHER_CARD, message=message, pod=pod, uuid=uuid, mib=used)
@@ -262,9 +278,10 @@ def _of_use(seen: SeenPod, compared: Compared, allowance_mib: int) -> Iterator[D
             message = f"pod {pod}: it uses {used} MiB of {uuid} but requests none"
             yield Drift(kind=DriftKind.USES_UNASKED, message=message, pod=pod, uuid=uuid, mib=used)
         # An exclusive pod has the card to itself: excess use harms no other pod.
-        elif booked and used > requested_mib + allowance_mib and not pod.exclusive:
-            message = f"pod {pod}: it uses {used} MiB of {uuid}; it requested {requested_mib} MiB there"
-            yield Drift(kind=DriftKind.USES_MORE, message=message, pod=pod, uuid=uuid, mib=used - requested_mib)
+        elif booked and used > most_mib + allowance_mib and not pod.exclusive:
+            may = f"may use {most_mib}" if most_mib > requested_mib else f"requested {requested_mib}"
+            message = f"pod {pod}: it uses {used} MiB of {uuid}; it {may} MiB there"
+            yield Drift(kind=DriftKind.USES_MORE, message=message, pod=pod, uuid=uuid, mib=used - most_mib)
 
 
 def _allocated_to_nobody(compared: Compared, held: Mapping[tuple[str, str, str], int]) -> Iterator[Drift]:
@@ -285,7 +302,7 @@ def _of_node(compared: Compared) -> Iterator[Drift]:
         if booked[card.uuid] > card.units:
             message = f"card {card.uuid} has {card.units} units; {booked[card.uuid]} are allocated to pods"
             yield Drift(kind=DriftKind.OVERBOOKED, message=message, uuid=card.uuid)
-        outside = _used_by((use for use in compared.uses if use.uuid == card.uuid), "")
+        outside = used_by((use for use in compared.uses if use.uuid == card.uuid), "")
         if outside:
             pids = _list(str(use.pid) for use in compared.uses if use.uuid == card.uuid and not use.pod_uid)
             message = f"card {card.uuid}: processes outside Kubernetes use {outside[card.uuid]} MiB (PID {pids})"
@@ -306,7 +323,7 @@ def _booked(pods: Iterable[SeenPod], unit_mib: int) -> dict[str, int]:
     return sums
 
 
-def _used_by(uses: Iterable[Use], pod_uid: str) -> dict[str, int]:
+def used_by(uses: Iterable[Use], pod_uid: str) -> dict[str, int]:
     """Return card UUID -> MiB that the pod uses."""
     sums: dict[str, int] = defaultdict(int)
     for use in uses:

@@ -11,7 +11,6 @@ the API server, the kubelet or the disk ends the loop.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
@@ -31,11 +30,12 @@ from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError, Ku
 from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.node.events import NodeEvent
 from deviceplugin.reconcile import usage
+from deviceplugin.reconcile.cgroups import owners
+from deviceplugin.reconcile.container_limits import LimitReader, not_enforced, with_limits
 from deviceplugin.reconcile.drift import (
     Action,
     Compared,
     Drift,
-    DriftPolicy,
     Followed,
     SeenPod,
     Use,
@@ -43,7 +43,8 @@ from deviceplugin.reconcile.drift import (
     find_drift,
     follow,
 )
-from deviceplugin.reconcile.process_owners import owners
+from deviceplugin.reconcile.pressure import pressure
+from deviceplugin.reconcile.settings import ReconcileSettings
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.status import AllocationStatus, DriftStatus
 from scheduler.kube.port import ApiConflict, ApiError, ApiNotFound, PodKey
@@ -156,20 +157,6 @@ class Lister(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcileSettings:
-    """Settings. interval_s: between two rounds, >= 30. host_proc: `/proc` of the host's PID namespace.
-
-    allowance_mib: MiB that a pod may use on a card beyond its request.
-    """
-
-    policy: DriftPolicy
-    interval_s: float
-    unit_mib: int
-    allowance_mib: int
-    host_proc: Path
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """Result of the last round, for `/status`. allocated_units: card UUID -> units decided for live pods.
@@ -188,6 +175,7 @@ class Reconciler:
     """The reconcile loop. Owned by the event loop; files are read in a thread.
 
     cards: see `NodeCards.whole`; empty before the first announcement. readings: UUID -> the last reading, if any.
+    limits: reads the driver's memory limits.
     files: our CDI specs. directories: isolation directories. allocating: whether the kubelet waits for one of our
     Allocate calls. record: receives an event. on_outside: called when `outside_mib` changes: UUID -> MiB used by
     unregistered processes, subtracted from the announcement.
@@ -198,6 +186,7 @@ class Reconciler:
     kubelet: Lister
     cards: Callable[[], Sequence[Card]]
     readings: Callable[[], Mapping[str, CardReading]]
+    limits: LimitReader
     assigned: AssignedCards
     files: SpecFiles
     directories: ContainerDirectories
@@ -230,14 +219,19 @@ class Reconciler:
         entries = await self._entries()
         allocated = await self._allocated()
         readings = dict(self.readings())  # The driver keeps measuring during these reads.
-        found = await self._uses(readings)
+        traced = await self._uses(readings)
         seen = usage.seen(self._pods(), self.cards(), self.settings.unit_mib)
-        read = readings if found is not None else ()
-        await self._follow(self._find_drift(seen, allocated, found), read)
+        limits = await self.limits.read(seen, usage.uids_by_cgroup(self.view.pods))
+        self._problems += limits.problems
+        read = readings if traced is not None else ()
+        found, by_id = with_limits(traced or (), limits), usage.containers_by_id(self.view.pods)
+        drift = self._find_drift(seen, allocated, found)
+        drift += not_enforced(seen, limits, by_id, self.limits.expected)
+        drift += pressure(self.cards(), seen, found, read, self.settings.unit_mib)
+        await self._follow(drift, read)
         if entries is not None:
             await self._tidy(leftovers, present, entries)
-        by_id = usage.containers_by_id(self.view.pods)
-        self._show(seen, usage.accounts(seen, found or (), read, by_id, unit_mib=self.settings.unit_mib))
+        self._show(seen, usage.accounts(seen, found, read, by_id, unit_mib=self.settings.unit_mib))
 
     async def _present(self, leftovers: Leftovers) -> Present:
         try:
@@ -291,7 +285,7 @@ class Reconciler:
         return found
 
     def _find_drift(
-        self, seen: Sequence[SeenPod], allocated: Sequence[KubeletContainer], found: Sequence[Use] | None
+        self, seen: Sequence[SeenPod], allocated: Sequence[KubeletContainer], found: Sequence[Use]
     ) -> list[Drift]:
         cards = self.cards()
         if not cards:
@@ -303,7 +297,7 @@ class Reconciler:
             pods=seen,
             allocated=allocated,
             assigned=self.assigned.by_container,
-            uses=found or (),
+            uses=found,
         )
         return find_drift(compared, allowance_mib=self.settings.allowance_mib)
 

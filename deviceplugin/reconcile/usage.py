@@ -1,75 +1,25 @@
-"""Units and memory use of each container, from readings of the node. Pure.
+"""Units and memory use of each container, from readings of the node. Pure."""
 
-Also finds the pod of a process by its cgroups. /proc/<pid>/cgroup has one line per hierarchy,
-`number:controllers:path`; cgroup v2 has the one line `0::path`. In such a path, one name is the pod's, set by the
-kubelet; the names below it belong to the runtime and the container:
-
-    cgroupfs   /kubepods/burstable/pod<UID>/<container id>
-    systemd    /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<UID>.slice/<runtime>-<container id>.scope
-    mixed      /system.slice/containerd.service/kubepods-burstable-pod<UID>.slice:cri-containerd:<container id>
-
-systemd replaces each `-` of the UID by `_`. A Guaranteed pod has no class in its path; a kubelet with its own cgroup
-root has a longer prefix; a reader in a cgroup namespace sees `/../..` in place of the shared prefix. The UID of a
-static pod is the hash of its manifest, 32 hex digits.
-Source: Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go and cgroup_manager_linux.go; cgroups(7).
-"""
-
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from config.protocol import inventory
 from config.protocol.booked_cards import rescaled
 from deviceplugin.allocation.decision import NoAllocation, Undecided, decided
 from deviceplugin.allocation.pods import MIRROR, NodePod
 from deviceplugin.driver.cards import CardReading, card_of
+from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.drift import Action, Drift, DriftKind, DriftPolicy, Followed, SeenPod, Use, actions
 from deviceplugin.report.status import AllocationStatus, DriftStatus, ShownContainer
 from scheduler.kube import objects
-
-_HEX: Final = "[0-9a-f]"
-_UID: Final = rf"(?P<uid>{_HEX}{{8}}(?:[-_]{_HEX}{{4}}){{3}}[-_]{_HEX}{{12}}|{_HEX}{{32}})"
-_POD: Final = re.compile(rf"(?:.*-)?pod{_UID}(?:\.slice)?(?::[^:]*:(?P<container>{_HEX}{{64}}))?")
-_CONTAINER: Final = re.compile(rf"(?:[a-z0-9-]+-)?({_HEX}{{64}})(?:\.scope)?")
-_FIELDS: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Owner of a process. container_id: without the runtime's name; "" if the path does not contain it."""
-
-    pod_uid: str
-    container_id: str
-
-
-def owner_of(cgroup_text: str) -> Owner | None:
-    """Return the owner of the process; None if it is in no pod.
-
-    The name nearest the root counts: a container with rights to its own cgroup may create others below, with any name.
-    """
-    for line in cgroup_text.splitlines():
-        fields = line.split(":", _FIELDS - 1)
-        if len(fields) == _FIELDS and (owner := _in_path(fields[2])):
-            return owner
-    return None
-
-
-def _in_path(path: str) -> Owner | None:
-    names = path.split("/")
-    for depth, name in enumerate(names):
-        if match := _POD.fullmatch(name):
-            below = _CONTAINER.fullmatch(names[depth + 1]) if depth + 1 < len(names) else None
-            return Owner(match["uid"].replace("_", "-"), match["container"] or (below[1] if below else ""))
-    return None
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
     """A container that requests cards and has a decision. units: UUID -> units there, at least one card.
 
-    used_mib: UUID -> MiB there; None if unknown.
+    used_mib: UUID -> MiB there; None if unknown. exact: UUIDs of the cards on which the driver counts its use.
     """
 
     namespace: str
@@ -77,6 +27,7 @@ class Account:
     container: str
     units: Mapping[str, int]
     used_mib: Mapping[str, int | None]
+    exact: frozenset[str] = frozenset()
 
 
 def seen(pods: Iterable[NodePod], cards: Sequence[inventory.Card], unit_mib: int) -> list[SeenPod]:
@@ -130,8 +81,11 @@ def accounts(
     is unknown.
     """
     used: Counter[tuple[str, str, str]] = Counter()
+    exact: set[tuple[str, str, str]] = set()
     for use in found:
-        used[use.pod_uid, by_id.get(use.container_id, ""), use.uuid] += use.used_mib
+        key = use.pod_uid, by_id.get(use.container_id, ""), use.uuid
+        used[key] += use.used_mib
+        exact |= {key} if use.exact else set()
     listed = []
     for one in pods:
         if one.decision is None:
@@ -139,13 +93,14 @@ def accounts(
         asking, uid = one.pod.asking(), one.pod.uid
         for container in asking:
             shares = one.decision.shares[container.name]
+            counted = frozenset(share.uuid for share in shares if (uid, container.name, share.uuid) in exact)
             of_card: dict[str, int | None] = {}
             for uuid in (share.uuid for share in shares):
                 unknown, own = used[uid, "", uuid], used[uid, container.name, uuid]
                 told = uuid in read and (not unknown or len(asking) == 1)
-                of_card[uuid] = own + unknown if told else None
+                of_card[uuid] = own if uuid in counted else own + unknown if told else None
             units = {share.uuid: rescaled(share.units, one.decision.unit_mib, unit_mib) for share in shares}
-            listed.append(Account(one.pod.namespace, one.pod.name, container.name, units, of_card))
+            listed.append(Account(one.pod.namespace, one.pod.name, container.name, units, of_card, counted))
     return listed
 
 
@@ -160,6 +115,7 @@ def shown_containers(listed: Iterable[Account], cards: Iterable[inventory.Card])
             container=one.container,
             requested_units=units,
             used_mib=one.used_mib[uuid],
+            exact=uuid in one.exact,
         )
         for one in listed
         for uuid, units in one.units.items()
@@ -170,7 +126,14 @@ def shown_containers(listed: Iterable[Account], cards: Iterable[inventory.Card])
 def container_statuses(listed: Iterable[Account]) -> tuple[AllocationStatus, ...]:
     """Return one entry for each container, for `/status`."""
     return tuple(
-        AllocationStatus(one.namespace, one.pod, one.container, dict(one.units), _sum(one.used_mib.values()))
+        AllocationStatus(
+            one.namespace,
+            one.pod,
+            one.container,
+            dict(one.units),
+            _sum(one.used_mib.values()),
+            exact=one.exact == one.units.keys(),
+        )
         for one in listed
     )
 

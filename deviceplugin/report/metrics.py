@@ -145,12 +145,15 @@ class _NodeCollector(Collector):
 
     def _of_containers(self) -> Iterator[Metric]:
         asked, used = series.CONTAINER_REQUESTED.gauges(), series.CONTAINER_USED.gauges()
+        exact = series.CONTAINER_EXACT.gauges()
         for shown in self.containers:
             labels = [*self._labels(shown.card), shown.namespace, shown.pod, shown.container]
             asked.add_metric(labels, shown.requested_units * self._unit_bytes)
             if shown.used_mib is not None:
                 used.add_metric(labels, shown.used_mib * _MIB)
-        yield from (asked, used)
+            if shown.exact:
+                exact.add_metric(labels, 1)
+        yield from (asked, used, exact)
 
     def _xid_counts(self, cards: tuple[ShownCard, ...]) -> Metric:
         """Return the errors of existing cards, and errors without a card."""

@@ -150,6 +150,13 @@ CONTAINER_USED: Final = Series(
     says="Memory that the container uses on the card, as of the last reconcile; absent if unknown.",
     labels=_CONTAINER,
 )
+CONTAINER_EXACT: Final = Series(
+    name=f"{PREFIX}container_memory_used_exact",
+    kind="gauge",
+    says="1 if the container's use of the card is the driver's own count, for a container that the driver limits; "
+    "absent if it was added up by process.",
+    labels=_CONTAINER,
+)
 
 DCGM_UTILISATION: Final = Series(
     name="DCGM_FI_DEV_GPU_UTIL", kind="gauge", says="Utilization of the card.", labels=CARD, in_unit="%"

@@ -38,9 +38,9 @@ class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AllocationStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One container with cards. units: card UUID -> units there. used_mib: on all of them; None if unknown.
+    """One container with cards. units: card UUID -> units there. isolation: what enforces them, as in the inventory.
 
-    isolation: what enforces its shares, as in the inventory.
+    used_mib: on all of them; None if unknown. exact: it is the driver's own count, for a container that it limits.
     """
 
     namespace: str
@@ -49,6 +49,7 @@ class AllocationStatus(msgspec.Struct, frozen=True, rename="camel"):
     units: dict[str, int]
     used_mib: int | None = msgspec.field(default=None, name="usedMiB")
     isolation: str = ""
+    exact: bool = False
 
 
 class DriftStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -198,7 +199,10 @@ class ShownCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownContainer:
-    """A container on one card; a container with several cards has several of these. used_mib: None if unknown."""
+    """A container on one card; a container with several cards has several of these. used_mib: None if unknown.
+
+    exact: `used_mib` is the driver's own count.
+    """
 
     card: DriverCard
     namespace: str
@@ -206,6 +210,7 @@ class ShownContainer:
     container: str
     requested_units: int
     used_mib: int | None = None
+    exact: bool = False
 
 
 def card_statuses(

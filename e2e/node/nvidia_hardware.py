@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from e2e.control_plane import binaries
+from e2e.node import node_keeper
 from e2e.node.local_node import LocalNode
 from e2e.node.node_commands import NodeSite
-from tests.support.nvidia import driver_root
-from tests.support.nvidia.world import DRIVER, World, card
+from tests.support.nvidia import driver_root, memory
+from tests.support.nvidia.world import DRIVER, DRIVER_WITH_LIMITS, World, caps, card, instance, mig_minors
 
 # On the node; containers mount its folder.
 WORLD: Final = Path("/etc/gpushare-nvidia/world")
@@ -66,6 +67,31 @@ for name in etc usr; do
 done
 mount --bind {folder}/proc-devices /proc/devices
 """
+# The kernel module's list of the nodes of MIG instances, where the toolkit and the plugin read it.
+_MIG_MINORS: Final = """\
+set -e
+mount -t tmpfs driver /proc/driver
+mkdir /proc/driver/nvidia-caps
+cp {folder}/mig-minors /proc/driver/nvidia-caps/mig-minors
+"""
+# The plugin's view of cgroup v2, wherever this machine has it, with the controllers that the driver needs and this
+# machine's kernel may lack.
+_HOST_CGROUP: Final = """\
+set -e
+mkdir -p {folder}/host-cgroup
+mount --bind {mounted} {folder}/host-cgroup
+echo dmem misc > {folder}/controllers
+mount --bind {folder}/controllers {folder}/host-cgroup/cgroup.controllers
+"""
+# With cgroup v1 and v2 on one machine, runc puts containers into both, but the hook that limits their memory demands v2
+# at /sys/fs/cgroup, and its driver takes the path below it. The other hooks change the container's mounts: they must
+# have no namespace of their own. {program}: NVIDIA's.
+_HOOK_WITH_V2: Final = """\
+#!/bin/sh
+[ "$1" = apply-cuda-memory-limits ] || exec {program} "$@"
+exec unshare --mount --propagation private /bin/sh -c \
+    'mount --bind /sys/fs/cgroup/unified /sys/fs/cgroup && exec "$0" "$@"' {program} "$@"
+"""
 
 
 @dataclass
@@ -75,7 +101,8 @@ class NvidiaHardware:
     driver: files of the driver, as `driver_root.make_libraries` creates them. root: where the node has them. runtime:
     whether containerd has NVIDIA's, for pods with the RuntimeClass or for all. specs: name of a file in a folder of CDI
     specs -> options of `nvidia-ctk cdi generate`, which writes it: in /etc/cdi once, in /run/cdi at each boot, as the
-    toolkit's service does.
+    toolkit's service does. limits: whether the driver limits memory by cgroup; `driver` has its version.
+    instances: GPU instance and compute instance of each MIG instance of the first card; () if that card is whole.
     """
 
     driver: Path
@@ -83,12 +110,19 @@ class NvidiaHardware:
     root: Path = AT_ROOT
     runtime: Runtime = "none"
     specs: Mapping[Path, Sequence[str]] = field(default_factory=dict)
+    limits: bool = False
+    instances: Sequence[tuple[int, int]] = ()
     boots: int = 0
 
     @property
     def libraries(self) -> Path:
         """Folder of NVML on the node."""
         return self.root / driver_root.LIBRARIES
+
+    @property
+    def version(self) -> str:
+        """Version of the driver."""
+        return DRIVER_WITH_LIMITS if self.limits else DRIVER
 
     @property
     def uvm_major(self) -> int:
@@ -110,18 +144,42 @@ class NvidiaHardware:
             shutil.copytree(self.driver, _within(node, self.root), symlinks=True)
         if self.runtime != "none":
             # As in the container of a plugin that NVIDIA's runtime runs: this mount is how the plugin detects it.
-            library = self.libraries / f"libnvidia-ml.so.{DRIVER}"
+            library = self.libraries / f"libnvidia-ml.so.{self.version}"
             node.run("mount", "--bind", library, library)
+        if self.limits:
+            mounted = "/sys/fs/cgroup/unified" if _has_v1() else "/sys/fs/cgroup"
+            script = _HOST_CGROUP.format(folder=shlex.quote(str(node.folder)), mounted=mounted)
+            node.run("/bin/sh", "-c", script)
         driver_root.make_nodes(_within(node, self.root / "dev"), range(self.cards), uvm_major=self.uvm_major)
-        self.world(node).write()
+        world = self.world(node)
+        shutil.rmtree(memory.folder_of(world.path), ignore_errors=True)
+        world.write()
+        if self.instances:
+            (node.folder / "mig-minors").write_text(mig_minors(range(self.cards)))
+            node.run("/bin/sh", "-c", _MIG_MINORS.format(folder=shlex.quote(str(node.folder))))
+            self.make_caps(node)
         for path, options in self.specs.items():
             if not _within(node, path).exists():
                 self.generate(node, path, options)
 
+    def host_cgroup(self, node: LocalNode) -> Path:
+        """Return where the node shows the plugin the host's cgroups; with `limits` only."""
+        return node.folder / "host-cgroup"
+
     def world(self, node: LocalNode) -> World:
         """Return the world of the node since its last boot; not written."""
         path = _within(node, WORLD)
-        return World(path, [card(number) for number in range(self.cards)], [f"uvm_major {self.uvm_major}"])
+        facts = {"memory_limits": 1} if self.limits else {}
+        cards = [card(number, **facts) for number in range(self.cards)]
+        if self.instances:
+            cards[0] |= {"mig": 1, "monitor": 1, "instances": [instance(0, *place) for place in self.instances]}
+        return World(path, cards, [f"uvm_major {self.uvm_major}"], self.version)
+
+    def make_caps(self, node: LocalNode) -> None:
+        """Create the nodes of the instances, and remove those of earlier ones."""
+        folder = _within(node, self.root / "dev")
+        shutil.rmtree(folder / "nvidia-caps", ignore_errors=True)
+        driver_root.make_caps(folder, [minor for place in self.instances for minor in caps(0, *place)])
 
     def generate(self, node: LocalNode, path: Path, options: Sequence[str]) -> None:
         """Have NVIDIA's toolkit write a CDI spec. Raises local_node.CommandFailed."""
@@ -138,7 +196,7 @@ class NvidiaHardware:
             shutil.copytree(self.driver / "usr", usr, symlinks=True, dirs_exist_ok=True)
         (usr / "bin").mkdir()
         for name, program in binaries.ensure(binaries.OF_NVIDIA).items():
-            (usr / "bin" / name).symlink_to(program)
+            _install(usr / "bin" / name, program)
         (etc / WORLD.parent.name).mkdir()
         (etc / "nvidia-container-runtime").mkdir()
         toolkit = _TOOLKIT.format(root=self.root, runc=runc)
@@ -151,12 +209,26 @@ class NvidiaHardware:
         path.write_text(head + own + blank + tail)
 
 
-def compile_driver(folder: Path) -> Path:
+def compile_driver(folder: Path, version: str = DRIVER) -> Path:
     """Compile files of a stand-in driver into this folder, and return it."""
-    driver_root.make_libraries(folder)
+    driver_root.make_libraries(folder, version)
     (folder / "etc").mkdir()
     subprocess.run(["/sbin/ldconfig", "-r", folder], check=True)
     return folder
+
+
+def _install(place: Path, program: Path) -> None:
+    """Make a program of NVIDIA's toolkit available; on a machine with cgroup v1 and v2, `_HOOK_WITH_V2`."""
+    if program.name != "nvidia-cdi-hook" or not _has_v1():
+        place.symlink_to(program)
+        return
+    place.write_text(_HOOK_WITH_V2.format(program=shlex.quote(str(program))))
+    place.chmod(0o755)
+
+
+def _has_v1() -> bool:
+    """Return whether this machine has cgroup v1, and v2 beside it."""
+    return node_keeper.controllers_of_v2() is None
 
 
 def _within(node: LocalNode, path: Path) -> Path:

@@ -26,14 +26,14 @@ from e2e.node.nvidia_hardware import AT_ROOT, IN_A_CONTAINER, RUNTIME, WORLD, Nv
 from e2e.programs.plugin_process import DevicePluginProcess, token
 from e2e.programs.scheduler_process import SchedulerProcess
 from e2e.support.shared_node import GIB, all_settled, installed, lives, settled, shared_pod, written_by
-from tests.support.nvidia.libraries import CUDA_CHECK, compile_cuda_check
-from tests.support.nvidia.world import DEVICES
+from tests.support.nvidia.libraries import CUDA_CHECK, CUDA_MEMORY, compile_cuda_check, compile_cuda_memory
+from tests.support.nvidia.world import DEVICES, DRIVER_WITH_LIMITS
 
 UNITS: Final = (81920 - 640) // GIB  # from a card of `world.card`
 _SETTLED_WITHIN_S: Final = 120.0
-_IMAGE: Final = "local.test/cuda:1"
+IMAGE: Final = "local.test/cuda:1"
 _LOOK: Final = "cuda-check; echo END $?."
-_END: Final = re.compile(r"^END (\d+)\.$", re.MULTILINE)
+END: Final = re.compile(r"^END (\d+)\.$", re.MULTILINE)
 _NUMBERS: Final = itertools.count(1)
 _REFRESHED: Final = Path("/run/cdi/nvidia.yaml")  # /var/run is a link to /run
 _KEPT: Final = Path("/etc/cdi/nvidia.yaml")
@@ -45,6 +45,7 @@ class Way:
 
     specs: Mapping[Path, Sequence[str]]
     runtime: Runtime = "none"
+    limits: bool = False
 
     @property
     def mode(self) -> str:
@@ -59,6 +60,7 @@ WAYS: Final[Mapping[str, Way]] = {
     "management": Way({_KEPT: ("--mode=management", "--vendor=management.nvidia.com")}),
     "default runtime": Way({}, "default"),
     "runtime class": Way({}, "class"),
+    "limits": Way({_REFRESHED: ("--device-name-strategy=uuid",)}, limits=True),
 }
 DRIVERS: Final[Mapping[str, Path]] = {"/": AT_ROOT, "container": IN_A_CONTAINER}
 
@@ -78,7 +80,7 @@ class NvidiaNode:
         folder = {"name": "world", "hostPath": {"path": str(WORLD.parent), "type": "Directory"}}
         container = {
             "name": "c",
-            "image": _IMAGE,
+            "image": IMAGE,
             "imagePullPolicy": "Never",
             "command": ["sh", "-c", f"{_LOOK}\nexec sleep 1000000"],
             "resources": {"limits": {names.GPU_MEM: str(units)}},
@@ -116,7 +118,7 @@ class NvidiaNode:
         name = found["metadata"]["name"]
         if found["status"]["phase"] != "Running":
             return [f"{name} is {found['status']['phase']}: {found['status'].get('message', '')}"]
-        return misled(found, written_by(self.node.container(found), _END)[0])
+        return misled(found, written_by(self.node.container(found), END)[0])
 
     def every_life(self, found: Json) -> dict[str, str]:
         """Return the output until END of each kept life of the pod's container, by the name of its log."""
@@ -124,7 +126,7 @@ class NvidiaNode:
             lives = self.node.container(found).lives()
         except NoSuchContainer:
             return {}
-        return {life.log.name: written for life in lives if _END.search(written := life.output())}
+        return {life.log.name: written for life in lives if END.search(written := life.output())}
 
 
 def misled(found: Json, written: str) -> list[str]:
@@ -145,16 +147,33 @@ class NvidiaSite:
     folder: Path
 
     @asynccontextmanager
-    async def node(self, way: str, driver: str, cards: int) -> AsyncIterator[NvidiaNode]:
-        """Yield a separate node with our plugin, once that is ready. way: of WAYS. driver: of DRIVERS."""
-        chosen = WAYS[way]
-        hardware = NvidiaHardware(self.folder / "driver", cards, DRIVERS[driver], chosen.runtime, chosen.specs)
-        with LocalNode(self.cluster, f"nvidia-{next(_NUMBERS)}", hardware=hardware) as node:
+    async def node(
+        self,
+        way: str,
+        driver: str,
+        cards: int,
+        kubelet: Json | None = None,
+        *,
+        instances: Sequence[tuple[int, int]] = (),
+        **configuration: object,
+    ) -> AsyncIterator[NvidiaNode]:
+        """Yield a separate node with our plugin, once that is ready. way: of WAYS. driver: of DRIVERS.
+
+        kubelet, configuration: fields of the kubelet's configuration and of the plugin's that differ. instances: as in
+        `NvidiaHardware`.
+        """
+        hardware = self._hardware(WAYS[way], DRIVERS[driver], cards)
+        hardware.instances = instances
+        with LocalNode(self.cluster, f"nvidia-{next(_NUMBERS)}", kubelet=kubelet, hardware=hardware) as node:
             node.import_images(self.folder / "image.tar")
             async with Admin(self.cluster.access()) as admin:
-                with _plugin(node, await token(admin, node.name), hardware) as plugin:
+                with _plugin(node, await token(admin, node.name), hardware, configuration) as plugin:
                     await plugin.ready()
                     yield NvidiaNode(node, plugin, hardware, admin, way)
+
+    def _hardware(self, way: Way, root: Path, cards: int) -> NvidiaHardware:
+        driver = self.folder / ("driver-with-limits" if way.limits else "driver")
+        return NvidiaHardware(driver, cards, root, way.runtime, way.specs, way.limits)
 
 
 @contextmanager
@@ -166,21 +185,26 @@ def nvidia_site() -> Iterator[NvidiaSite]:
     ):
         folder = Path(scratch)
         compile_driver(folder / "driver")
+        compile_driver(folder / "driver-with-limits", DRIVER_WITH_LIMITS)
         _write_image(folder)
         with SchedulerProcess(asyncio.run(installed(cluster)), folder) as scheduler:
             asyncio.run(_prepare(cluster, scheduler))
             yield NvidiaSite(cluster, scheduler, folder)
 
 
-def _plugin(node: LocalNode, of_plugin: str, hardware: NvidiaHardware) -> DevicePluginProcess:
+def _plugin(
+    node: LocalNode, of_plugin: str, hardware: NvidiaHardware, configuration: Mapping[str, object]
+) -> DevicePluginProcess:
     settings: Json = {"simulate": "", "simulateControl": "", "readingInterval": "1s", "hostDev": "/dev"}
     settings["cdiSpecDirs"] = ["/etc/cdi", "/var/run/cdi"]
     # The plugin's image has no program of NVIDIA's toolkit.
     settings["nvidiaCtk"] = "absent-nvidia-ctk"
+    if hardware.limits:
+        settings["hostCgroup"] = str(hardware.host_cgroup(node))
     # NVIDIA's runtime would mount both into the plugin's container, at their usual paths.
     libraries, devices = {"LD_LIBRARY_PATH": str(hardware.libraries)}, {DEVICES: str(hardware.root / "dev")}
     variables = {} if hardware.root == AT_ROOT else libraries | devices
-    return DevicePluginProcess(node, of_plugin, (), variables=variables, **settings)
+    return DevicePluginProcess(node, of_plugin, (), variables=variables, **{**settings, **configuration})
 
 
 async def _prepare(cluster: ControlPlane, scheduler: SchedulerProcess) -> None:
@@ -191,7 +215,10 @@ async def _prepare(cluster: ControlPlane, scheduler: SchedulerProcess) -> None:
 
 
 def _write_image(folder: Path) -> None:
-    """Write an image with a shell, cuda-check, and the files that it needs from a C library."""
+    """Write an image with a shell, cuda-check, cuda-memory, and the files that it needs from a C library."""
     check, shell = compile_cuda_check(folder), images.busybox(programs()["busybox"])
-    files = images.shared_objects(check) | {f"bin/{CUDA_CHECK}": check}
-    images.archive([images.Image(_IMAGE, shell.program, shell.links, files)], folder / "image.tar")
+    files = images.shared_objects(check) | {
+        f"bin/{CUDA_CHECK}": check,
+        f"bin/{CUDA_MEMORY}": compile_cuda_memory(folder),
+    }
+    images.archive([images.Image(IMAGE, shell.program, shell.links, files)], folder / "image.tar")

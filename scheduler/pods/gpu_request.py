@@ -109,11 +109,6 @@ class GpuRequest:
         compute = 0 if self.compute_mode is None else BY_MPS if self.compute_mode is ComputeMode.MPS else BY_TURNS
         return (ENFORCED if self.isolated else 0) | (WHOLE if self.cards > 1 else 0) | compute
 
-    @property
-    def selective(self) -> bool:
-        """Whether some cards are unsuitable whatever their memory."""
-        return bool(self.traits) or bool(self.models) or bool(self.uuids)
-
 
 @dataclass(frozen=True, slots=True)
 class ResourceNames:

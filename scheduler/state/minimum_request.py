@@ -45,7 +45,7 @@ def minimum_request_of(
     allowed: bool[nodes], None if unknown.
     """
     rows = _rows(allowed)
-    if request is None or not (request.exclusive or request.selective):
+    if request is None or _any_card_will_do(request):
         return MinimumRequest(amounts=minimum, rows=rows)
     return MinimumRequest(
         amounts=minimum,
@@ -56,6 +56,10 @@ def minimum_request_of(
         traits=request.traits,
         rows=rows,
     )
+
+
+def _any_card_will_do(request: GpuRequest) -> bool:
+    return request.cards == 1 and not (request.exclusive or request.isolated or request.models or request.uuids)
 
 
 def _models(asked: Selection, model_code: dict[str, int]) -> int:

@@ -55,7 +55,7 @@ def test_memory_limits_are_read_where_the_driver_has_them(machine: Machine) -> N
     machine.world.cards[0]["memory_limits"] = machine.world.cards[1]["memory_limits"] = 1
     machine.world.write()
     _, report = machine.tested()
-    assert "| memory limits | passed | card 0: soft 0, hard" in report
+    assert "| memory limits | passed | card 0: none set" in report
 
 
 def test_a_machine_without_a_card_fails(machine: Machine) -> None:

@@ -72,11 +72,13 @@ async def cuda_program(uuid: str) -> AsyncIterator[CudaProgram]:
 
 
 def memory_limits(uuid: str) -> str:
-    """The memory limits of a card for this process's cgroup, read only. Raises NVMLError."""
+    """The memory limits of a card for the root of cgroups, read only. Raises NVMLError."""
     limits: Any = pynvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=b"/sys/fs/cgroup")
     pynvml.nvmlInit()
     try:
         pynvml.nvmlDeviceGetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(uuid), limits)
+    except pynvml.NVMLError_NotFound:
+        return "none set"
     finally:
         pynvml.nvmlShutdown()
     return f"soft {limits.softLimit}, hard {limits.hardLimit}, used {limits.currentUsed} bytes"

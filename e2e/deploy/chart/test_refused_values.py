@@ -235,7 +235,22 @@ def test_values_that_are_there_and_empty_are_refused_by_their_names(helm: Helm, 
             id="one policy where there are none",
         ),
         pytest.param(
-            "devicePlugin.config.isolation", "mig", "config.isolation: none, mps or hami-core", id="none of ours"
+            "devicePlugin.config.isolation",
+            "mig",
+            "config.isolation: auto, none, driver, mps or hami-core, found mig",
+            id="none of ours",
+        ),
+        pytest.param(
+            "devicePlugin.config.isolationFallback",
+            "driver",
+            "config.isolationFallback: none, mps or hami-core, found driver",
+            id="a fallback that may be missing too",
+        ),
+        pytest.param(
+            "devicePlugin",
+            {"config": {"isolationFallback": "mps"}, "isolationMechanism": {"preparation": "mps"}},
+            "devicePlugin.config.isolationFallback: leave it out",
+            id="two fallbacks",
         ),
         pytest.param(
             "devicePlugin.config.isolation",
@@ -255,7 +270,7 @@ def test_values_that_are_there_and_empty_are_refused_by_their_names(helm: Helm, 
         pytest.param(
             "devicePlugin",
             {"config": {"isolation": "mps"}, "isolationMechanism": {"preparation": "mps"}},
-            "devicePlugin.config.isolation: leave it out",
+            "devicePlugin.config.isolation: auto, or leave it out",
             id="isolation twice",
         ),
     ],

@@ -91,8 +91,9 @@ PRIVILEGED: Final = {"privileged": True, "readOnlyRootFilesystem": True}
 
 def has_mps(values: Mapping[str, Any]) -> bool:
     plugin = values.get("devicePlugin", {})
-    asked = plugin.get("config", {}).get("isolation"), plugin.get("isolationMechanism", {}).get("preparation")
-    return "mps" in asked
+    config, preparation = plugin.get("config", {}), plugin.get("isolationMechanism", {}).get("preparation")
+    fallback = config.get("isolationFallback") if config.get("isolation", "auto") == "auto" else ""
+    return "mps" in {config.get("isolation"), fallback, preparation}
 
 
 def plugin_security(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,6 +151,7 @@ def test_every_folder_that_the_device_plugin_uses_is_mounted_as_it_uses_it(
 
     assert len(volumes) == len(pod["volumes"])
     assert (volumes[mounts[used.host_dev]["name"]], mounts[used.host_dev]["readOnly"]) == ("/dev", True)
+    assert (volumes[mounts[used.host_cgroup]["name"]], mounts[used.host_cgroup]["readOnly"]) == ("/sys/fs/cgroup", True)
     assert [name for name in volumes if not _VOLUME_NAME.fullmatch(name)] == []
     for paths, read_only in ((written, False), (read, True)):
         found = {path: (volumes[mounts[path]["name"]], mounts[path].get("readOnly", False)) for path in paths}
@@ -199,6 +201,12 @@ def test_a_library_and_a_description_are_where_the_plugin_looks_for_them(helm: H
     (container,) = pod_of(one(described, "DaemonSet"))["containers"]
     assert {"name": "config", "mountPath": str(file.parent), "readOnly": True} in container["volumeMounts"]
     assert (mechanism.preparation, mechanism.environment) == ("mps", {"MY_LIMIT_MIB": "{mib}"})
+
+
+def test_beside_limits_by_the_driver_a_description_is_the_fallback(helm: Helm, tmp_path: Path) -> None:
+    documents = helm.objects(VARIANTS["limits by the driver, otherwise a description"])
+    found = plugin_of(documents, tmp_path)
+    assert (found.isolation, found.isolation_fallback) == ("auto", "/etc/gpushare/isolation.yaml")
 
 
 def granted(role: dict[str, Any]) -> set[tuple[str, str, str]]:

@@ -70,6 +70,16 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
             | {"stateDir": "/var/lib/gpushare"}
         }
     },
+    "limits by the driver, otherwise MPS": {"devicePlugin": {"config": {"isolationFallback": "mps"}}},
+    "limits by the driver alone": {
+        "devicePlugin": {"config": {"isolation": "driver", "isolationFallback": "mps", "enforcement": "required"}}
+    },
+    "limits by the driver, otherwise a description": {
+        "devicePlugin": {
+            "config": {"isolation": "auto"},
+            "isolationMechanism": {"environment": {"MY_LIMIT_MIB": "{mib}"}},
+        }
+    },
     "HAMi-core": {
         "devicePlugin": {"config": {"isolation": "hami-core", "hamiCore": {"library": "/usr/local/vgpu/libvgpu.so"}}}
     },

@@ -97,8 +97,8 @@ FAULTS: Final[Mapping[str, Fault]] = {
     ),
     "a card that is split": Fault(
         planted.world_says(*_MIG),
-        {"cards": "in MIG mode and not shared: card 0"},
-        "in MIG mode and not shared",
+        {"cards": "in MIG mode, only their instances are shared: card 0"},
+        "in MIG mode, only their instances are shared",
         working=CARDS - 1,
     ),
     "optional facts that fail": Fault(

@@ -27,6 +27,12 @@ REQUEST_CASES: Final = (
         _changes(f"sets {key} on a node", {"metadata": {"annotations": {key: "app=a"}}}, key)
         for key in (names.NODE_POLICY, names.CARD_AFFINITY, names.CARD_ANTI_AFFINITY)
     ),
+    _changes(
+        "requires isolation on a node", {"metadata": {"annotations": {names.ISOLATION: "required"}}}, names.ISOLATION
+    ),
+    _changes(
+        "raises its limit on a node", {"metadata": {"annotations": {names.GPU_MEM_LIMIT: "80"}}}, names.GPU_MEM_LIMIT
+    ),
     _changes("sets the number of cards by a label", _labels(count="2"), names.GPU_COUNT),
     _changes(
         "takes the whole card by a label",

@@ -175,7 +175,7 @@ def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     may = cards.available[:, rows]
     if request.exclusive:
         may = may & (cards.holders[:, rows] == 0)
-    if request.selective:
+    if _restricts(cards, request):
         may = may & selected(cards, request, rows)
     return may
 
@@ -183,15 +183,27 @@ def eligible(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
 def could_hold(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     """Return bool[rows]: enough cards would fit if they held no pods."""
     would_do = cards.usable[:, rows] & (cards.units[:, rows] >= request.units_per_card)
-    if request.selective:
+    if _restricts(cards, request):
         would_do = would_do & selected(cards, request, rows)
     return np.asarray(np.count_nonzero(would_do, axis=0) >= request.cards, dtype=np.bool_)
 
 
 def selected(cards: CardColumns, request: GpuRequest, rows: Rows) -> BoolArray:
     """Return bool[cards, rows]: the card has a model and UUID that the pod accepts, and the traits that it needs."""
-    found = named(cards, request, rows)
-    return found & having(cards, request.traits, rows) if request.traits else found
+    if not request.traits:
+        return named(cards, request, rows)
+    found = having(cards, request.traits, rows)
+    return found & named(cards, request, rows) if request.models or request.uuids else found
+
+
+def _restricts(cards: CardColumns, request: GpuRequest) -> bool:
+    """Return whether some cards may be unsuitable for the pod whatever their memory: several, only if instances exist.
+
+    A pod with several cards is common, and instances are not.
+    """
+    if request.models or request.uuids or request.isolated:
+        return True
+    return request.cards > 1 and cards.instances > 0
 
 
 def having(cards: CardColumns, traits: int, rows: Rows) -> BoolArray:

@@ -156,6 +156,7 @@ class CardColumns(CardArrays):
     lost: int64[nodes], units that pods hold of cards that the node does not announce, see `lost_cards`.
     unit_mib: int64[nodes], MiB in one unit of the node, 0 where there is none.
     announced: which rows announce a UUID. isolation: number of cards by kind, "" for those without any.
+    instances: number of MIG instances.
     turned: rows whose cards became usable or unusable because of another node's cards; the tables record them and
     clear it.
     """
@@ -175,6 +176,7 @@ class CardColumns(CardArrays):
         self.model_code: dict[str, int] = {}
         self.announced = AnnouncedUuids()
         self.isolation: Counter[str] = Counter()
+        self.instances = 0
         self._nodes = [_Node() for _ in range(FIRST_CAPACITY)]
         self.turned: set[int] = set()
 
@@ -198,6 +200,7 @@ class CardColumns(CardArrays):
             stored.model[slot, row] = self.model_code.setdefault(card.model, 1 + len(self.model_code))
             stored.traits[slot, row] = traits_of(card)
             self.isolation[card.isolation] += 1
+            self.instances += bool(card.parent)
             self._use(row, slot, usable=is_open)
             if announced.has_uuids:
                 self.announced.add(card.uuid, row, slot)
@@ -286,6 +289,7 @@ class CardColumns(CardArrays):
         self.allocatable[row] = self.counted[row] = self.node_free[row] = 0
         self.total[row] = self.booked[row] = self.held[row] = self.lost[row] = self.unit_mib[row] = 0
         self.isolation -= Counter(slot.card.isolation for slot in self.slots[row])
+        self.instances -= sum(bool(slot.card.parent) for slot in self.slots[row])
         for slot in self.slots[row]:
             self.announced.discard(slot.card.uuid, row)
             self._share(slot.card.uuid)

@@ -56,9 +56,9 @@ def with_settings(plan: PlanT, settings: tuple[Setting, ...]) -> PlanT:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
-    """A node. cards: units of each. unhealthy, lost: indexes of cards. plugin_away: none of their units is allocatable.
+    """A node. cards: units of each. unhealthy, lost, enforced: indexes of cards.
 
-    images: their names. features: declared by its kubelet.
+    plugin_away: none of their units is allocatable. images: their names. features: declared by its kubelet.
     like: the user's own manifest, overridden by the other fields.
     """
 
@@ -71,6 +71,7 @@ class NodePlan:
     cards: tuple[int, ...] = (4, 4)
     unhealthy: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+    enforced: tuple[int, ...] = ()
     cordoned: str = ""
     plugin_away: bool = False
     images: tuple[str, ...] = ()
@@ -108,7 +109,15 @@ class NodePlan:
     def _card(self, node: str, index: int, units: int) -> Card:
         health = Health.UNHEALTHY if index in self.unhealthy else Health.HEALTHY
         uuid = f"GPU-{node}-{index}"
-        return Card(index=index, uuid=uuid, model="M", memory_mib=units * UNIT_MIB, units=units, health=health)
+        return Card(
+            index=index,
+            uuid=uuid,
+            model="M",
+            memory_mib=units * UNIT_MIB,
+            units=units,
+            health=health,
+            isolation="driver" if index in self.enforced else "",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +135,7 @@ class PodPlan:
     gpu_mem: int = 1
     gpu_count: int = 1
     exclusive: bool = False
+    isolated: bool = False
     cpu: str = ""
     selects: str = ""
     tolerates: bool = False
@@ -156,6 +166,7 @@ class PodPlan:
 
     def _asked(self) -> dict[str, str]:
         asked = {names.GPU_COUNT: str(self.gpu_count)} if self.gpu_count > 1 else {}
+        asked |= {names.ISOLATION: names.ISOLATION_REQUIRED} if self.isolated else {}
         return asked | {names.EXCLUSIVE: "true"} if self.exclusive else asked
 
     def _spec(self) -> objects.PodSpec:
@@ -190,6 +201,7 @@ _NODES: Final[Mapping[str, Sequence[Any]]] = {
     "cpu": ("1", "8"),
     "unhealthy": ((0,), ()),
     "lost": ((0,), ()),
+    "enforced": ((0,), (0, 1), ()),
     "cordoned": ("1", ""),
     "plugin_away": (True, False),
     "images": (("web:1",), ()),
@@ -200,6 +212,7 @@ _PODS: Final[Mapping[str, Sequence[Any]]] = {
     "gpu_mem": (0, 2, 4),
     "gpu_count": (2,),
     "exclusive": (True,),
+    "isolated": (True,),
     "namespace": ("team",),
     "priority": (10,),
     "cpu": ("1", "6"),

@@ -34,6 +34,7 @@ class WaitingPod(msgspec.Struct, rename="camel"):
     units: int
     cards: int
     exclusive: bool
+    isolated: bool
     wrong: bool
     attempts: int
     waited_s: int | None
@@ -105,6 +106,7 @@ class WaitingPodRows:
             units=0 if request is None else request.units_per_card,
             cards=0 if request is None else request.cards,
             exclusive=request is not None and request.exclusive,
+            isolated=request is not None and request.isolated,
             wrong=bool(pod.template.gpu_request_error),
             attempts=entry.attempts,
             waited_s=None if entry.waits_since_s == inf else max(0, round(self._now_s() - entry.waits_since_s)),

@@ -133,6 +133,7 @@ def test_a_document_that_breaks_a_rule_is_refused_whole(text: str, complaint: st
     [
         pytest.param("GPU-8ef24466-da8d-5c70-aee2-d8f9f45d12f9", id="NVIDIA's"),
         pytest.param("MIG-8ef24466-da8d-5c70-aee2-d8f9f45d12f9", id="of an instance"),
+        pytest.param("MIG-GPU-8ef24466-da8d-5c70-aee2-d8f9f45d12f9/13/0", id="of an instance, drivers before 470"),
         *("GPU-a", "A", "0a", "card_1.b", "G" * 64),
     ],
 )
@@ -145,6 +146,8 @@ def test_these_can_be_uuids(uuid: str) -> None:
     "uuid",
     [
         *("", " ", "GPU a", "GPU-a ", "GPU-a\n", "a,b", "!GPU-a", "#0", "-a", "--help", "..", "a/b", "0:1"),
+        *(f"MIG-GPU-8ef24466-da8d-5c70-aee2-d8f9f45d12f9/{end}" for end in ("13", "13/", "13/0/0", "../0", "100/0")),
+        "MIG-GPU-../../../../../../../../../../../../1/0",
         *("0", "17", "٣", "²", "all", "none", "void", "G" * 65, "GPU-ä", "GPU-а", "a;reboot", "$(reboot)", "a'b", '"'),  # noqa: RUF001 - a Cyrillic letter
         *("\x00", "\x07", "\x1b[31m", "GPU-\x9b2J", "GPU-\u202e", "GPU-\u2028", "GPU-\x7f"),
     ],

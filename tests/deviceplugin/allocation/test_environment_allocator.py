@@ -3,11 +3,17 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from deviceplugin.allocation.allocators import EnvironmentAllocator
+from deviceplugin.allocation.container_share import ContainerShare
+from deviceplugin.allocation.decision import Share
+from deviceplugin.kubelet.server import CallRejected
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from scheduler.kube.port import Deleted, ListEnds
 from tests.deviceplugin.allocation.allocator_rig import Rig, refused, rig
 from tests.support.builders import wire_pod
+from tests.support.node.node_pods import node_pod
 
 
 async def test_the_answer_names_the_card_of_the_annotation(by_environment: Rig) -> None:
@@ -112,3 +118,12 @@ async def test_cards_are_asked_for_by_mounts_where_the_runtime_ignores_variables
     (mount,) = (await by_environment.double.allocate(["u0"])).mounts
     assert (mount.host_path, mount.container_path) == ("/dev/null", "/var/run/nvidia-container-devices/GPU-1")
     assert mount.read_only
+
+
+async def test_an_instance_that_no_mount_can_ask_for_is_refused_and_not_left_out(by_environment: Rig) -> None:
+    by_environment.context.volume_mounts = True
+    uuid = "MIG-GPU-8ef24466-da8d-5c70-aee2-d8f9f45d12f9/1/0"
+    share = Share(uuid, 1010, 1, 4)
+    pod = node_pod("p", [1])
+    with pytest.raises(CallRejected, match=f"card {uuid} cannot be requested by a mount; expected a driver from 470"):
+        by_environment.context.answer(ContainerShare(pod, pod.containers[0], (share,), 1024))

@@ -70,7 +70,7 @@ def test_a_node_that_is_well_has_nothing_to_do() -> None:
 def test_a_card_in_mig_mode_is_named_and_nothing_is_to_be_done() -> None:
     found = says(with_card("healthy", "mig"), "cards")
     assert (found.verdict, found.remedy) == (Verdict.OK, "")
-    assert found.found.endswith("none out of use; in MIG mode and not shared: card 0 (GPU-a)")
+    assert found.found.endswith("none out of use; in MIG mode, only their instances are shared: card 0 (GPU-a)")
 
 
 LACKING = "card GPU-a cannot be injected into containers: there is no CDI spec of kind nvidia.com/gpu"

@@ -79,7 +79,7 @@ def test_a_program_that_may_not_see_instances_sees_the_card_and_says_so(world: W
         found = split(source)
         assert (found.mig, found.instances) == (True, ())
         assert found.absent == ("MigDevices: NVML returned 'Insufficient Permissions'",)
-        assert source.read(SPLIT).instances == {}
+        assert source.read(SPLIT).instances == ()
 
 
 @pytest.mark.parametrize(
@@ -95,18 +95,23 @@ def test_instances_that_cannot_be_listed_are_never_taken_for_destroyed(
 
 
 def test_a_reading_of_an_instance_has_its_own_use_and_the_cards_health(world: World, source: NvmlSource) -> None:
-    world.cards[0] |= {"uncorrected_ecc": 3, "remap_pending": 1, "instances": [SMALL | {"used_mib": 700}, None, LARGE]}
+    world.cards[0] |= {
+        "power_mw": 1000,
+        "uncorrected_ecc": 3,
+        "remap_pending": 1,
+        "instances": [SMALL | {"used_mib": 700}, None, LARGE],
+    }
     world.say("card 0 process 4711 650 in 0", "card 0 process 4712 9 in 2", "card 0 process 4713 9")
-    split(source)
+    found = split(source)
 
     reading = source.read(SPLIT)
 
     assert (reading.used_mib, reading.processes, reading.temperature_c) == (0, (), 61)
-    assert reading.instances.keys() == {SMALL_UUID, LARGE_UUID}
-    small = reading.instances[SMALL_UUID]
+    assert tuple(one.card for one in reading.instances) == found.instances
+    small = reading.instances[1].reading
     assert small is not None
     assert (small.used_mib, small.processes) == (700, (Process(4711, 650),))
-    assert (small.temperature_c, small.uncorrected_ecc, small.remap_pending, small.instances) == (61, 3, True, {})
+    assert (small.temperature_c, small.uncorrected_ecc, small.remap_pending, small.power_w) == (61, 3, True, None)
 
 
 def test_a_reading_lists_the_instances_that_exist_now(world: World, source: NvmlSource) -> None:
@@ -114,13 +119,13 @@ def test_a_reading_lists_the_instances_that_exist_now(world: World, source: Nvml
     fresh = instance(0, 4)
     world.cards[0]["instances"] = [fresh, LARGE]
     world.write()
-    assert source.read(SPLIT).instances.keys() == {fresh["uuid"], LARGE_UUID}
+    assert {one.card.uuid for one in source.read(SPLIT).instances} == {fresh["uuid"], LARGE_UUID}
 
 
 def test_an_instance_that_cannot_be_read_is_named_without_a_reading(world: World, source: NvmlSource) -> None:
     split(source)
     with world.planted(*(f"fault {call} 0 {pynvml.NVML_ERROR_NO_PERMISSION}" for call in MEMORY)):
-        assert source.read(SPLIT).instances == {SMALL_UUID: None, LARGE_UUID: None}
+        assert [one.reading for one in source.read(SPLIT).instances] == [None, None]
 
 
 def test_an_error_that_the_card_reports_names_the_card(world: World, source: NvmlSource) -> None:

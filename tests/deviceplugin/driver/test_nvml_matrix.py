@@ -37,6 +37,7 @@ DESCRIBES: Final = (
     "nvmlDeviceGetNumaNodeId",
     "nvmlDeviceGetMemoryAffinity",
     "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetMemoryLimits_v1",
 )
 READS: Final = (
     "nvmlDeviceGetMemoryInfo_v2",

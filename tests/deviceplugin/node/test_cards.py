@@ -1,19 +1,23 @@
 """What the node says of its cards, to the API server and to the kubelet."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from config.protocol import inventory, names
+from config.protocol import allocation, inventory, names
+from config.protocol.allocation import Allocation, LegacyFields
 from config.protocol.inventory import Health
 from deviceplugin.allocation.decision import decided
-from deviceplugin.driver.cards import CardReading, DriverCard, DriverCards, Xid
+from deviceplugin.driver.cards import CardReading, DriverCard, DriverCards, Xid, with_instances
 from deviceplugin.driver.cuda import CudaAnswer
 from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.node import cards
+from scheduler.kube.port import Changed
+from tests.support.builders import wire_pod
 from tests.support.node.announcing import BROKEN, A, B, announcing
 from tests.support.node.node_pods import CARDS as ANNOUNCED
 
@@ -301,3 +305,76 @@ async def test_cuda_that_starts_on_no_card_is_an_event_with_its_remedy_and_said_
         rig.cards.moved()
         await rig.until(lambda: not rig.node.withheld())
         assert [card.health for card in rig.node.cards()] == [Health.SUSPECT, Health.HEALTHY]
+
+
+def split(*numbers: int) -> DriverCards:
+    """The card A in MIG mode, with these instances, and the whole card B."""
+    parts = tuple(
+        DriverCard(
+            index=1000 + 10 * n,
+            uuid=f"MIG-{n}",
+            model="NVIDIA M MIG 1g.2gb",
+            memory_mib=2048,
+            parent="GPU-a",
+            instance=(n, 0),
+        )
+        for n in numbers
+    )
+    return DriverCards("580.1", tuple(with_instances([replace(A, mig=True, instances=parts), B])))
+
+
+async def test_instances_are_announced_beside_their_card(tmp_path: Path) -> None:
+    async with announcing(tmp_path, found=False) as rig:
+        rig.cards.states.found(split(1, 2), forget=False)
+        rig.cards.moved()
+        await rig.until(lambda: len(rig.node.cards()) == 4)
+        assert [(card.index, card.uuid, card.units, card.reason, card.parent) for card in rig.node.cards()] == [
+            (0, "GPU-a", 0, "mig", ""),
+            (1, "GPU-b", 4, "", ""),
+            (1010, "MIG-1", 2, "", "GPU-a"),
+            (1020, "MIG-2", 2, "", "GPU-a"),
+        ]
+        assert rig.node.cards()[2].model == "NVIDIA-M-MIG-1g.2gb"
+        assert LastKnownFile(tmp_path, "boot").load().cards[2].parent == "GPU-a"
+
+
+@pytest.mark.parametrize(("named", "cordoned"), [("0", ["MIG-1", "MIG-2"]), ("1010", ["MIG-1"]), ("MIG-2", ["MIG-2"])])
+async def test_a_cordon_of_a_split_card_holds_for_its_instances(
+    tmp_path: Path, named: str, cordoned: list[str]
+) -> None:
+    async with announcing(tmp_path, found=False) as rig:
+        rig.cards.states.found(split(1, 2), forget=False)
+        rig.node.show(**{names.CORDON: named})
+        await rig.until(lambda: bool(rig.node.cards()))
+        shown = [card.uuid for card in rig.node.cards() if card.health is Health.CORDONED and card.parent]
+        assert shown == cordoned
+
+
+async def test_clearing_a_split_card_clears_its_instances(tmp_path: Path) -> None:
+    async with announcing(tmp_path, found=False) as rig:
+        rig.cards.states.found(split(1, 2), forget=False)
+        rig.happened(BROKEN)
+        await rig.until(lambda: [card.reason for card in rig.node.cards()] == ["mig", "", "xid-79", "xid-79"])
+        rig.node.show(**{names.CLEAR_HEALTH: "0"})
+        await rig.until(lambda: [card.reason for card in rig.node.cards()] == ["mig", "", "recovering", "recovering"])
+
+
+async def test_a_destroyed_instance_is_reported_on_the_node_and_on_its_pods_once(tmp_path: Path) -> None:
+    async with announcing(tmp_path, found=False) as rig:
+        rig.cards.states.found(split(1, 2), forget=False)
+        rig.cards.moved()
+        await rig.until(lambda: len(rig.cards.whole) == 4)
+        written = allocation.encode(Allocation({0: {1010: 1}}, {}, {1010: "MIG-1"}), LegacyFields(1, 2, 1024))
+        rig.pods.apply([Changed(wire_pod("p", 1, uid="uid-p", annotations=written, node="n"))])
+        rig.cards.view.asking()
+
+        for _ in range(2):
+            rig.cards.states.found(split(2, 3), forget=False)
+            rig.cards.moved()
+            await rig.until(lambda: "MIG-3" in {card.uuid for card in rig.node.cards()})
+
+        gone = "MIG instance MIG-1 (card 1010) of card GPU-a was destroyed"
+        assert [(one.reason, one.note, one.pod and one.pod.name) for one in rig.notices] == [
+            ("GPUInstanceDestroyed", f"{gone}; pods on it: 1", None),
+            ("GPUInstanceDestroyed", f"{gone}, which this pod has: delete the pod", "p"),
+        ]

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.reconcile.process_owners import owners
-from deviceplugin.reconcile.usage import Owner, owner_of
+from deviceplugin.reconcile.cgroups import Owner, container_cgroups, owner_of, owners
 
 UID = "0aa4a3c2-9a5e-4a0b-b0d5-6f1b8f4f2c11"
 SYSTEMD_UID = UID.replace("-", "_")
@@ -109,3 +108,62 @@ def test_a_cgroup_that_is_not_utf8_is_traced_all_the_same(tmp_path: Path) -> Non
 
 def test_this_machines_own_proc_can_be_read() -> None:
     assert set(owners(Path("/proc"), [os.getpid()])) == {os.getpid()}
+
+
+def tree(root: Path, *cgroups: str) -> Path:
+    """Make a cgroup v2 tree with these cgroups."""
+    root.mkdir(exist_ok=True)
+    (root / "cgroup.controllers").write_text("cpu memory dmem\n")
+    for cgroup in cgroups:
+        (root / cgroup).mkdir(parents=True, exist_ok=True)
+        (root / cgroup / "cgroup.procs").write_text("")
+    return root
+
+
+PODS = "kubepods.slice/kubepods-burstable.slice"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "own"),
+    [
+        pytest.param(f"kubepods/burstable/pod{UID}/{ID}", "", id="cgroupfs"),
+        pytest.param(f"kubepods/pod{UID}/{ID}", "", id="Guaranteed"),
+        pytest.param(f"{PODS}/kubepods-burstable-pod{SYSTEMD_UID}.slice/cri-containerd-{ID}.scope", "", id="systemd"),
+        pytest.param(
+            f"{PODS}/kubepods-burstable-pod{SYSTEMD_UID}.slice/crio-{ID}.scope", "/container", id="CRI-O with crun"
+        ),
+        pytest.param(
+            f"system.slice/containerd.service/kubepods-burstable-pod{SYSTEMD_UID}.slice:cri-containerd:{ID}",
+            "",
+            id="runtime without the systemd driver",
+        ),
+        pytest.param(f"a/b/c/kubepods/burstable/pod{UID}/{ID}", "", id="a cgroup root of the kubelet's own"),
+    ],
+)
+def test_the_cgroup_of_a_container_is_found_under_every_driver(tmp_path: Path, cgroup: str, own: str) -> None:
+    root = tree(tmp_path / "cgroup", cgroup + own)
+    assert container_cgroups(root) == {Owner(UID, ID): f"{root}/{cgroup}{own}"}
+
+
+def test_a_container_cannot_add_containers_below_its_own_cgroup(tmp_path: Path) -> None:
+    other = UID.replace("0", "9")
+    own = f"kubepods/pod{UID}/{ID}"
+    root = tree(tmp_path / "cgroup", f"{own}/pod{other}/{ID}", f"docker/{ID}/pod{other}/{ID}", f"{own}/{CONTAINER}")
+    assert container_cgroups(root) == {Owner(UID, ID): f"{root}/{own}"}
+
+
+def test_cgroups_of_users_and_of_the_system_are_no_containers(tmp_path: Path) -> None:
+    users = f"user.slice/user-1000.slice/pod{UID}/{ID}"
+    root = tree(tmp_path / "cgroup", users, "system.slice/ssh.service", f"kubepods/pod{UID}/not-a-container")
+    assert container_cgroups(root) == {}
+
+
+def test_many_and_deep_cgroups_end_the_search(tmp_path: Path) -> None:
+    root = tree(tmp_path / "cgroup", "/".join("abcdefghijkl") + f"/pod{UID}/{ID}", f"kubepods/pod{UID}/{CONTAINER}")
+    assert container_cgroups(root) == {Owner(UID, CONTAINER): f"{root}/kubepods/pod{UID}/{CONTAINER}"}
+
+
+def test_a_host_without_cgroup_v2_has_no_containers(tmp_path: Path) -> None:
+    (tmp_path / "memory" / "kubepods" / f"pod{UID}" / ID).mkdir(parents=True)
+    assert container_cgroups(tmp_path) == {}
+    assert container_cgroups(tmp_path / "missing") == {}

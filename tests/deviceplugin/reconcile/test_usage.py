@@ -6,8 +6,9 @@ import pytest
 
 from deviceplugin.driver.cards import CardReading, Process
 from deviceplugin.reconcile import usage
+from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.drift import Drift, DriftKind, Followed, Use
-from deviceplugin.reconcile.usage import Account, Owner
+from deviceplugin.reconcile.usage import Account
 from tests.support.node.drift_policy import drift_policy
 from tests.support.node.node_pods import CARDS, UNIT_MIB, node_pod, on, wire_pod
 

@@ -43,6 +43,19 @@ def container() -> dict[str, Any]:
     return found
 
 
+def keys_of(file: str, name: str, variable: str) -> set[str]:
+    """Strings in a variable of a policy."""
+    (found,) = (one for one in policy(name, file)["variables"] if one["name"] == variable)
+    return set(re.findall(r'"([^"]+)"', found["expression"]))
+
+
+def test_the_policies_list_every_annotation_that_a_pod_may_have() -> None:
+    asked = names.POD_ANNOTATIONS - set(names.ALLOCATION_KEYS)
+    assert keys_of(POLICIES, "gpushare-requests", "keys") == asked
+    unknown = keys_of("optional/refuse-unknown-keys.yaml", "gpushare-unknown-keys", "annotations")
+    assert {key for key in names.POD_ANNOTATIONS if key.startswith(("gpushare/", "aliyun.com/gpu-"))} == unknown
+
+
 def granted(file: str) -> set[str]:
     return {
         f"{verb} {resource}"
@@ -172,11 +185,12 @@ def test_every_folder_that_the_program_uses_is_mounted_as_it_uses_it() -> None:
     mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container()["volumeMounts"]}
     used = configuration()
     written = {used.kubelet.device_plugin_dir, used.cdi_dir}
-    read = {str(Path(used.kubelet.pod_resources_socket).parent), used.host_dev, *used.cdi_spec_dirs} - written
+    read = {str(Path(used.kubelet.pod_resources_socket).parent), used.host_dev, used.host_cgroup, *used.cdi_spec_dirs}
 
+    read -= written
     assert mounts == {**dict.fromkeys(written, False), **dict.fromkeys(read, True)}
     on_node = {mount["mountPath"]: volumes[mount["name"]] for mount in container()["volumeMounts"]}
-    assert on_node == {path: path for path in mounts} | {used.host_dev: "/dev"}
+    assert on_node == {path: path for path in mounts} | {used.host_dev: "/dev", used.host_cgroup: "/sys/fs/cgroup"}
     assert Path(used.state_dir).is_relative_to(used.kubelet.device_plugin_dir)
 
 

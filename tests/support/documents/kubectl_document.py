@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from config.protocol import names
 from config.protocol.inventory import Health
+from config.protocol.isolation import DRIVER
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.leases import LeaseSpec
 from scheduler.kube.port import WantedLease
@@ -93,11 +94,12 @@ def a_cluster() -> World:
     of = World(lambda: NOW_S)
     failed = replace(card(2, 79, node="gpu-a", model=_MODEL, health=Health.UNHEALTHY), reason="xid-79")
     cards = [failed if index == 2 else card(index, 79, node="gpu-a", model=_MODEL) for index in range(4)]
+    cards = [replace(one, isolation=DRIVER) for one in cards]
     of.nodes.add(wire_node("gpu-a", cards, labels=_LABELS, annotations={names.CORDON: "GPU-gpu-a-3"}))
     of.nodes.add(wire_node("gpu-b", [card(0, 15, node="gpu-b", model="Tesla-T4")], labels=_LABELS, gpu_mem=0))
     of.nodes.add(wire_node("gpu-c", [card(i, 15, node="gpu-c", model="Tesla-T4") for i in range(2)], labels=_LABELS))
     there(of, "web", 30, "gpu-a", 0)
-    there(of, "train-0", 60, "gpu-a", 1)
+    there(of, "train-0", 60, "gpu-a", 1, annotations={names.GPU_MEM_LIMIT: "70"})
     there(of, "train-1", 24, "gpu-a", 1)
     there(of, "old", 9, "gpu-b", 0)
     there(of, "notebook", 4, "gpu-c", 1)
@@ -142,10 +144,10 @@ def _outputs() -> Iterator[tuple[str, str]]:
 
 
 def _held(of: World) -> HoldingPods:
-    """With reports: gpu-a enforces by MPS, and gpu-b reports nothing."""
+    """With reports: gpu-c enforces nothing, and gpu-b reports nothing."""
     found = holding_pods(_read(of).reading, lambda pod, _node: pod.key.namespace == "default")
     used = {("default", "web"): 29_311, ("default", "train-0"): 61_904, ("default", "notebook"): 212}
-    return reported(found, {"gpu-a": "mps", "gpu-c": NONE}, used)
+    return reported(found, {"gpu-c": NONE}, used)
 
 
 def _read(of: World) -> ClusterView:

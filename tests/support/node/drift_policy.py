@@ -11,6 +11,7 @@ def drift_policy(
     evict_mismatched: bool = False,
     evict_unscheduled: bool = False,
     announce_outside_use: bool = False,
+    enforcement_required: bool = False,
 ) -> DriftPolicy:
     return DriftPolicy(
         monitor=monitor,
@@ -18,4 +19,5 @@ def drift_policy(
         evict_mismatched=evict_mismatched,
         evict_unscheduled=evict_unscheduled,
         announce_outside_use=announce_outside_use,
+        enforcement_required=enforcement_required,
     )

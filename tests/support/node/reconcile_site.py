@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,17 +12,20 @@ from config.protocol import names
 from config.protocol.inventory import Card
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.assigned import AssignedCards
+from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.spec_files import SpecFiles
-from deviceplugin.driver.cards import CardReading, Process
+from deviceplugin.driver.cards import CardReading, DriverCard, MemoryLimits, Process, SourceFailed
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from deviceplugin.node.events import NodeEvent
+from deviceplugin.reconcile.container_limits import LimitReader
 from deviceplugin.reconcile.drift import DriftPolicy
-from deviceplugin.reconcile.reconciler import Reconciler, ReconcileSettings
+from deviceplugin.reconcile.reconciler import Reconciler
+from deviceplugin.reconcile.settings import ReconcileSettings
 from deviceplugin.report.metrics import NodeMetrics
 from scheduler.kube.port import ApiError, Changed, Deleted, ListEnds, PodKey
 from tests.support.node.drift_policy import drift_policy
@@ -30,7 +33,6 @@ from tests.support.node.kubelet_double import KubeletDouble
 from tests.support.node.node_pods import CARDS, UNIT_MIB, node_pod, on, wire_pod
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000"
-REPORTED = [{"name": "c0"}]
 WARNING = drift_policy()
 R = TypeVar("R", bound=Reconciler)
 
@@ -52,6 +54,10 @@ class Node:
     outside: list[Mapping[str, int]] = field(default_factory=list)
     allocates: int = 0
     records: list[dict[str, object]] = field(default_factory=list)
+    driver_cards: tuple[DriverCard, ...] = ()
+    limits: dict[str, dict[str, MemoryLimits]] = field(default_factory=dict)
+    limits_fail: SourceFailed | None = None
+    limits_asked: list[str] = field(default_factory=list)
 
     async def evict(self, pod: PodKey) -> None:
         if self.refusals:
@@ -63,11 +69,25 @@ class Node:
         self.allocates -= 1
         return self.allocates >= 0
 
-    def runs(self, name: str, units: int, *, card: Card = CARDS[0], ids: int | None = None) -> str:
-        """Add a pod on `card`, with as many kubelet IDs as it requests, or `ids`; return its UID."""
+    def runs(
+        self,
+        name: str,
+        units: int,
+        *,
+        card: Card = CARDS[0],
+        ids: int | None = None,
+        container_id: str = "",
+        extra: Mapping[str, str] | None = None,
+    ) -> str:
+        """Add a pod on `card`, with as many kubelet IDs as it requests, or `ids`; return its UID.
+
+        extra: more annotations.
+        """
         uid = f"{UID}{len(self.pods)}"
         annotations = on(node_pod(name, [units], uid=uid), card).annotations if units else {}
-        wire = wire_pod(name, [units], uid=uid, annotations=annotations, containerStatuses=REPORTED)
+        annotations = {**annotations, **(extra or {})}
+        status = [{"name": "c0", "containerID": f"containerd://{container_id}" if container_id else ""}]
+        wire = wire_pod(name, [units], uid=uid, annotations=annotations, containerStatuses=status)
         self.pods.apply([Changed(wire)])
         held = [f"{name}-{number}" for number in range(units if ids is None else ids)]
         self.double.pods["ns", name] = {"c0": {names.GPU_MEM: held}}
@@ -89,6 +109,32 @@ class Node:
         """Remove the pod from everywhere except the checkpoint."""
         self.pods.apply([Deleted(wire) for wire in self.pods if wire.metadata.name == name])
         del self.double.pods["ns", name]
+
+    def limited(self, *cards: Card) -> None:
+        """Let the driver limit memory on these cards, and the host have cgroups, one of them of another pod."""
+        self.driver_cards = tuple(
+            DriverCard(index=card.index, uuid=card.uuid, model="M", memory_mib=card.memory_mib, limits=True)
+            for card in cards
+        )
+        other = self.folder / "cgroup" / "kubepods" / f"pod{UID}9" / ("9" * 64)
+        other.mkdir(parents=True)
+        (self.folder / "cgroup" / "cgroup.controllers").write_text("misc\n")
+
+    def container_of(self, uid: str, container_id: str, limits: Mapping[str, MemoryLimits]) -> None:
+        """Give the pod's container a cgroup with these limits by card."""
+        cgroup = self.folder / "cgroup" / "kubepods" / f"pod{uid}" / container_id
+        cgroup.mkdir(parents=True)
+        for uuid, of_card in limits.items():
+            self.limits.setdefault(uuid, {})[str(cgroup)] = of_card
+
+    async def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+        self.limits_asked.append(uuid)
+        if self.limits_fail is not None:
+            raise self.limits_fail
+        return {path: limits for path, limits in self.limits.get(uuid, {}).items() if path in cgroups}
+
+    def expected(self, share: ContainerShare) -> DriverLimit | None:
+        return share.driver_limit(self.cards) if self.driver_cards else None
 
     def uses(self, uuid: str, *processes: tuple[int, int, str]) -> None:
         """Set the card's processes as (PID, MiB, UID of the pod, "" for none)."""
@@ -121,6 +167,12 @@ def reconciler_of(node: Node, kubelet: PodResources, chosen: ReconcileSettings, 
         kubelet=kubelet,
         cards=lambda: node.cards,
         readings=lambda: node.readings,
+        limits=LimitReader(
+            host_cgroup=node.folder / "cgroup",
+            cards=lambda: node.driver_cards,
+            ask=node.memory_limits,
+            expected=node.expected,
+        ),
         assigned=node.assigned,
         files=SpecFiles(node.folder / "cdi"),
         directories=ContainerDirectories(node.folder / "isolation"),

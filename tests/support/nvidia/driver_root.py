@@ -11,6 +11,7 @@ from tests.support.nvidia.world import DRIVER
 
 CARDS_MAJOR: Final = 195
 UVM_MAJOR: Final = 511
+CAPS_MAJOR: Final = 238
 CONTROL: Final = {
     "nvidiactl": (CARDS_MAJOR, 255),
     "nvidia-modeset": (CARDS_MAJOR, 254),
@@ -35,15 +36,22 @@ def make_nodes(
         make_node(folder / name, (uvm_major if major == UVM_MAJOR else major, minor))
 
 
+def make_caps(folder: Path, minors: Iterable[int], *, major: int = CAPS_MAJOR) -> None:
+    """Create the nodes of MIG instances with these minors, which requires root."""
+    (folder / "nvidia-caps").mkdir(exist_ok=True)
+    for minor in minors:
+        make_node(folder / "nvidia-caps" / f"nvidia-cap{minor}", (major, minor))
+
+
 def make_node(path: Path, numbers: tuple[int, int]) -> None:
     """Create a character device. numbers: major and minor."""
     os.mknod(path, stat.S_IFCHR, os.makedev(*numbers))
     path.chmod(0o666)
 
 
-def make_libraries(root: Path) -> None:
-    """Put NVML and CUDA where a driver's installer puts them."""
+def make_libraries(root: Path, version: str = DRIVER) -> None:
+    """Put NVML and CUDA of this version where a driver's installer puts them."""
     folder = root / LIBRARIES
     for compile_in, name in ((libraries.compile_nvml, "libnvidia-ml.so"), (libraries.compile_cuda, "libcuda.so")):
-        compile_in(folder).rename(folder / f"{name}.{DRIVER}")
-        (folder / f"{name}.1").symlink_to(f"{name}.{DRIVER}")
+        compile_in(folder).rename(folder / f"{name}.{version}")
+        (folder / f"{name}.1").symlink_to(f"{name}.{version}")

@@ -15,6 +15,8 @@ NVML: Final = "libnvidia-ml.so.1"
 CUDA: Final = "libcuda.so.1"
 # A program that tells whether CUDA starts in a container.
 CUDA_CHECK: Final = "cuda-check"
+# A program that takes memory in several processes.
+CUDA_MEMORY: Final = "cuda-memory"
 
 _SOURCES: Final = Path(__file__).parent
 _FLAGS: Final = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
@@ -42,6 +44,11 @@ def compile_cuda(folder: Path) -> Path:
 def compile_cuda_check(folder: Path) -> Path:
     """Compile a program that prints the answer of cuInit and the cards that it finds."""
     return _compiled(folder / CUDA_CHECK, "cuda_check.c")
+
+
+def compile_cuda_memory(folder: Path) -> Path:
+    """Compile a program that takes memory of every card in one process after another; see cuda_memory.c."""
+    return _compiled(folder / CUDA_MEMORY, "cuda_memory.c")
 
 
 @contextmanager

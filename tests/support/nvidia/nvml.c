@@ -10,6 +10,7 @@
  *   card I near J LEVEL                PCI topology level between two cards
  *   card I instance K FIELD VALUE      a fact of its MIG instance K, 0 to 6 (mig.c), while the card's `mig` is 1
  *   card I xid NUMBER SERIAL           an error; reported once to every event set, serials grow
+ *   card I memory_limits 1             the driver can limit its memory by cgroup (cgroup_memory.h)
  *   fault FUNCTION I|* CODE            this function answers CODE for that card
  *   delay FUNCTION I|* SECONDS         it answers late
  *   initialise I SECONDS               the card's first handle in a process takes so long
@@ -17,9 +18,11 @@
  *   hang FUNCTION I|*                  it answers when this line is gone
  *
  * FUNCTION may be `*`. A card without a line of its own does not exist; a handle to it then says that the card is lost.
- * What a program sets is appended to the file `WORLD.set`, in the same form.
+ * What a program sets is appended to the file `WORLD.set`, in the same form. Limits of memory, and what the programs of
+ * the stand-in of CUDA use, are in the folder `WORLD.memory`.
  */
 #define NVML_NO_UNVERSIONED_FUNC_DEFS
+#include "cgroup_memory.h"
 #include <nvml.h>
 #include <pthread.h>
 #include <signal.h>
@@ -35,7 +38,6 @@
 #define MOST_CARDS 64
 #define ANY "*"
 
-static const char *const DEFAULT_WORLD = "/etc/gpushare-nvidia/world";
 static const double LOOK_EVERY_S = 0.01;
 
 struct line {
@@ -62,11 +64,6 @@ struct events {
 };
 
 /* ---- the world ---- */
-
-static const char *world_path(void) {
-    const char *path = getenv("GPUSHARE_NVIDIA_WORLD");
-    return path != NULL && *path != '\0' ? path : DEFAULT_WORLD;
-}
 
 static void sleep_s(double seconds) {
     struct timespec wanted = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
@@ -97,13 +94,13 @@ static void look(void) {
     char set[4096];
     struct stat now[2];
     memset(now, 0, sizeof now);
-    snprintf(set, sizeof set, "%s.set", world_path());
-    stat(world_path(), &now[0]);
+    snprintf(set, sizeof set, "%s.set", path_of_world());
+    stat(path_of_world(), &now[0]);
     stat(set, &now[1]);
     if (text != NULL && is_same(&now[0], &known[0]) && is_same(&now[1], &known[1])) return;
     memcpy(known, now, sizeof known);
     free(text);
-    text = contents(set, contents(world_path(), strdup("")));
+    text = contents(set, contents(path_of_world(), strdup("")));
     line_count = 0;
     char *rest_of_text = NULL;
     for (char *row = strtok_r(text, "\n", &rest_of_text); row && line_count < MOST_LINES;
@@ -163,7 +160,7 @@ static const char *own(int index, int which, const char *field);
 
 static void set_fact(int index, const char *field, const char *value) {
     char path[4096];
-    snprintf(path, sizeof path, "%s.set", world_path());
+    snprintf(path, sizeof path, "%s.set", path_of_world());
     FILE *file = fopen(path, "ae");
     if (file == NULL) return;
     fprintf(file, "card %d %s %s\n", index, field, value);
@@ -429,6 +426,13 @@ ON_CARD(nvmlDeviceGetMemoryAffinity, unsigned int words, unsigned long *mask, nv
     if (numa != NULL) mask[0] = 1UL << atoi(numa);
 DONE(numa != NULL ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED)
 
+static uint64_t used_by_programs(int index) {
+    int lock = lock_memory();
+    uint64_t bytes = used_bytes(fact(index, "uuid"), NULL);
+    unlock_memory(lock);
+    return bytes;
+}
+
 /* A card in MIG mode denies its memory: only its instances have any. They are not described here. */
 static void memory_of_instance(int index, unsigned long long mib[4]);
 
@@ -441,7 +445,7 @@ static nvmlReturn_t memory(int index, unsigned long long mib[4]) {
     if (atoi(fact_or(index, "mig", "0")) && !atoi(fact_or(index, "monitor", "0"))) return NVML_ERROR_NO_PERMISSION;
     mib[0] = strtoull(fact(index, "total_mib"), NULL, 0);
     mib[1] = strtoull(fact_or(index, "reserved_mib", "0"), NULL, 0);
-    mib[2] = strtoull(fact_or(index, "used_mib", "0"), NULL, 0);
+    mib[2] = strtoull(fact_or(index, "used_mib", "0"), NULL, 0) + used_by_programs(index) / MIB;
     mib[3] = mib[0] - mib[1] - mib[2];
     return NVML_SUCCESS;
 }
@@ -549,22 +553,41 @@ static int is_of_this(const struct line *line) {
     return instance == atoi(in);
 }
 
+/* Programs of a card. room: for that many. */
+struct listing {
+    const char *uuid;
+    unsigned int room, has;
+    nvmlProcessInfo_t *infos;
+};
+
+static void list(struct listing *to, int pid, unsigned long long bytes) {
+    if (to->has < to->room && to->infos != NULL)
+        to->infos[to->has] = (nvmlProcessInfo_t){.pid = (unsigned int)pid,
+                                                 .usedGpuMemory = bytes,
+                                                 .gpuInstanceId = 0xFFFFFFFF,
+                                                 .computeInstanceId = 0xFFFFFFFF};
+    to->has++;
+}
+
+static void list_use(const struct cgroup *of, const char *uuid, uint64_t bytes, int pid, void *to) {
+    struct listing *listing = to;
+    (void)of;
+    if (strcmp(uuid, listing->uuid) == 0 && pid > 0) list(listing, pid, bytes);
+}
+
 static nvmlReturn_t processes(int index, unsigned int *count, nvmlProcessInfo_t *infos) {
-    unsigned int has = 0;
+    const char *uuid = instance >= 0 ? own(index, instance, "uuid") : fact(index, "uuid");
+    struct listing listing = {uuid, *count, 0, infos};
     for (int i = 0; i < line_count; i++) {
         if (!is_card(&lines[i], index) || !says(&lines[i], 2, "process") || lines[i].words < 5) continue;
         if (is_over(i) || !is_of_this(&lines[i])) continue;
-        if (has < *count && infos != NULL) {
-            memset(&infos[has], 0, sizeof *infos);
-            infos[has].pid = (unsigned int)atoi(lines[i].word[3]);
-            infos[has].usedGpuMemory = strtoull(lines[i].word[4], NULL, 0) * MIB;
-            infos[has].gpuInstanceId = infos[has].computeInstanceId = 0xFFFFFFFF;
-        }
-        has++;
+        list(&listing, atoi(lines[i].word[3]), strtoull(lines[i].word[4], NULL, 0) * MIB);
     }
-    int fits = has <= *count;
-    *count = has;
-    return fits ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+    int lock = lock_memory();
+    each_use(list_use, &listing);
+    unlock_memory(lock);
+    *count = listing.has;
+    return listing.has <= listing.room ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
 ON_CARD(nvmlDeviceGetComputeRunningProcesses_v2, unsigned int *count, nvmlProcessInfo_v2_t *infos)
@@ -693,22 +716,156 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
 
 /* ---- limits of memory by cgroup (drivers from 615 on) ---- */
 
+static struct reservation reserved[MOST_LIMITS];
+static int reserved_count;
+
+/* Read the cgroup at this directory, and where its tree is mounted. Whether there is one. */
+static int opened_cgroup(const char *directory, struct cgroup *found, char mounted[CGROUP_PATH]) {
+    const char *stands_for = getenv("GPUSHARE_NVIDIA_CGROUPS");
+    struct stat here, above;
+    char parent[CGROUP_PATH + 4];
+    if (directory == NULL || strlen(directory) >= CGROUP_PATH || stat(directory, &here) != 0) return 0;
+    strcpy(mounted, directory);
+    for (size_t end = strlen(mounted); end > 1 && mounted[end - 1] == '/';) mounted[--end] = '\0';
+    size_t whole = strlen(mounted);
+    while (stands_for != NULL ? strcmp(mounted, stands_for) != 0 : strcmp(mounted, "/") != 0) {
+        snprintf(parent, sizeof parent, "%s/..", mounted);
+        if (stat(parent, &above) != 0 || (stands_for == NULL && above.st_dev != here.st_dev)) break;
+        char *last = strrchr(mounted, '/');
+        if (last == NULL || last == mounted) break;
+        *last = '\0';
+    }
+    size_t before = strlen(mounted);
+    snprintf(found->path, sizeof found->path, "%.*s", (int)(whole - before), before < whole ? directory + before : "");
+    if (found->path[0] == '\0') strcpy(found->path, "/");
+    found->id = identity(directory);
+    return found->id != 0;
+}
+
+static uint64_t identity_below(const char *mounted, const char *path) {
+    char directory[2 * CGROUP_PATH];
+    snprintf(directory, sizeof directory, "%s%s", mounted, path);
+    return identity(directory);
+}
+
+static void read_reserved(void) {
+    char path[4200];
+    FILE *file = fopen(memory_file(path, "reserved"), "re");
+    struct reservation one;
+    reserved_count = 0;
+    if (file == NULL) return;
+    while (reserved_count < MOST_LIMITS && fscanf(file, "%95s %1023s %lu", one.uuid, one.path, &one.bytes) == 3)
+        reserved[reserved_count++] = one;
+    fclose(file);
+}
+
+/* Forget the limits and reservations of cgroups that have gone. What they reserved above remains. */
+static void forget_gone(const char *mounted) {
+    int kept = 0;
+    for (int i = 0; i < limit_count; i++)
+        if (identity_below(mounted, limits[i].on.path) == limits[i].on.id) limits[kept++] = limits[i];
+    limit_count = kept;
+    kept = 0;
+    for (int i = 0; i < reserved_count; i++)
+        if (identity_below(mounted, reserved[i].path) != 0) reserved[kept++] = reserved[i];
+    reserved_count = kept;
+}
+
+static FILE *replacement(const char *name, char path[4200], char temporary[4200]) {
+    snprintf(temporary, 4200, "%.4190s.new", memory_file(path, name));
+    return fopen(temporary, "we");
+}
+
+static int write_limits(void) {
+    char path[4200], temporary[4200];
+    FILE *file = replacement("limits", path, temporary);
+    if (file == NULL) return 0;
+    for (const struct limit *one = limits; one < limits + limit_count; one++)
+        fprintf(file, "%s %lu %s %lu %lu\n", one->uuid, one->on.id, one->on.path, one->soft, one->hard);
+    if (fclose(file) != 0 || rename(temporary, path) != 0) return 0;
+    file = replacement("reserved", path, temporary);
+    if (file == NULL) return 0;
+    for (const struct reservation *one = reserved; one < reserved + reserved_count; one++)
+        fprintf(file, "%s %s %lu\n", one->uuid, one->path, one->bytes);
+    return fclose(file) == 0 && rename(temporary, path) == 0;
+}
+
+static struct limit *limit_on(const char *uuid, const struct cgroup *on) {
+    for (int i = 0; i < limit_count; i++)
+        if (limits[i].on.id == on->id && strcmp(limits[i].uuid, uuid) == 0) return &limits[i];
+    return NULL;
+}
+
+/* Add to what every cgroup above this one has reserved; the root reserves nothing. */
+static void reserve_above(const char *uuid, const char *path, uint64_t more) {
+    char above[CGROUP_PATH];
+    strcpy(above, path);
+    for (char *last; (last = strrchr(above, '/')) != NULL && last != above;) {
+        *last = '\0';
+        int at = 0;
+        while (at < reserved_count && (strcmp(reserved[at].path, above) || strcmp(reserved[at].uuid, uuid))) at++;
+        if (at == MOST_LIMITS) return;
+        if (at == reserved_count) {
+            memset(&reserved[at], 0, sizeof reserved[at]);
+            strcpy(reserved[at].path, above);
+            snprintf(reserved[at].uuid, sizeof reserved[at].uuid, "%s", uuid);
+            reserved_count++;
+        }
+        reserved[at].bytes += more;
+    }
+}
+
+static nvmlReturn_t set_limits(const char *uuid, const nvmlSetMemoryLimits_v1_t *wanted) {
+    char mounted[CGROUP_PATH];
+    struct cgroup on;
+    if (!opened_cgroup(wanted->nameSpace, &on, mounted)) return NVML_ERROR_OPERATING_SYSTEM;
+    int lock = lock_memory();
+    read_limits();
+    read_reserved();
+    forget_gone(mounted);
+    struct limit *set = limit_on(uuid, &on);
+    if (set == NULL && limit_count < MOST_LIMITS) {
+        set = &limits[limit_count++];
+        memset(set, 0, sizeof *set);
+        snprintf(set->uuid, sizeof set->uuid, "%s", uuid);
+        set->on = on;
+    }
+    if (set != NULL) {
+        if (wanted->softLimit != set->soft) reserve_above(uuid, on.path, wanted->softLimit - set->soft);
+        set->soft = wanted->softLimit;
+        set->hard = wanted->hardLimit;
+        if (set->soft == 0 && set->hard == NO_LIMIT) *set = limits[--limit_count];
+    }
+    int written = set != NULL && write_limits();
+    unlock_memory(lock);
+    return written ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
+}
+
+static int has_limits(int index) {
+    return atoi(fact_or(index, "memory_limits", "0")) && !atoi(fact_or(index, "mig", "0"));
+}
+
 ON_CARD(nvmlDeviceSetMemoryLimits_v1, nvmlSetMemoryLimits_v1_t *limits)
-    char value[4200];
-    if (fact(index, "memory_limits") == NULL) return end(NVML_ERROR_NOT_SUPPORTED);
-    snprintf(value, sizeof value, "%s %llu %llu", limits->nameSpace, limits->softLimit, limits->hardLimit);
-    set_fact(index, "limit", value);
-DONE(NVML_SUCCESS)
+    if (!has_limits(index)) return end(NVML_ERROR_NOT_SUPPORTED);
+    if (limits == NULL) return end(NVML_ERROR_INVALID_ARGUMENT);
+    unsigned long long total = strtoull(fact_or(index, "total_mib", "0"), NULL, 0) * MIB;
+    int fits = limits->softLimit <= total && (limits->hardLimit == NO_LIMIT || limits->hardLimit <= total);
+    if (!fits || limits->softLimit > limits->hardLimit) return end(NVML_ERROR_INVALID_ARGUMENT);
+DONE(set_limits(fact(index, "uuid"), limits))
 
 ON_CARD(nvmlDeviceGetMemoryLimits_v1, nvmlGetMemoryLimits_v1_t *limits)
-    if (fact(index, "memory_limits") == NULL) return end(NVML_ERROR_NOT_SUPPORTED);
-    limits->softLimit = 0;
-    limits->hardLimit = NVML_DEVICE_MEMORY_LIMIT_MAX;
-    limits->currentUsed = 0;
-    for (int i = 0; i < line_count; i++)
-        if (is_card(&lines[i], index) && says(&lines[i], 2, "limit") && says(&lines[i], 3, limits->nameSpace) &&
-            lines[i].words > 5) {
-            limits->softLimit = strtoull(lines[i].word[4], NULL, 0);
-            limits->hardLimit = strtoull(lines[i].word[5], NULL, 0);
-        }
-DONE(NVML_SUCCESS)
+    char mounted[CGROUP_PATH];
+    struct cgroup on;
+    if (!has_limits(index)) return end(NVML_ERROR_NOT_SUPPORTED);
+    if (limits == NULL) return end(NVML_ERROR_INVALID_ARGUMENT);
+    if (!opened_cgroup(limits->nameSpace, &on, mounted)) return end(NVML_ERROR_OPERATING_SYSTEM);
+    int lock = lock_memory();
+    read_limits();
+    const struct limit *set = limit_on(fact(index, "uuid"), &on);
+    if (set != NULL) {
+        limits->softLimit = set->soft;
+        limits->hardLimit = set->hard;
+        limits->currentUsed = used_bytes(set->uuid, &set->on);
+    }
+    unlock_memory(lock);
+DONE(set != NULL ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND)

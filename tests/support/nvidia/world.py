@@ -10,6 +10,8 @@ VARIABLE: Final = "GPUSHARE_NVIDIA_WORLD"
 # Folder that the stand-in for CUDA searches for device nodes instead of /dev.
 DEVICES: Final = "GPUSHARE_NVIDIA_DEV"
 DRIVER: Final = "580.95.05"
+# Can limit memory by cgroup.
+DRIVER_WITH_LIMITS: Final = "615.71.03"
 ANY: Final = "*"
 
 

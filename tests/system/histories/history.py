@@ -225,6 +225,7 @@ class History(RuleBasedStateMachine):
         assert np.array_equal(cards.node_free, np.where(ready, cards.allocatable - cards.counted, 0))
         assert np.array_equal(cards.held, stored.holders.sum(axis=0))
         assert cards.isolation == Counter(slot.card.isolation for slots in cards.slots for slot in slots)
+        assert cards.instances == sum(bool(slot.card.parent) for slots in cards.slots for slot in slots)
         for name, row in tables.row_of.items():
             inventory = tables.inventory(name)
             for slot, card in enumerate(inventory.cards if inventory.has_uuids else ()):

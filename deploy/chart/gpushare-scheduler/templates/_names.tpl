@@ -162,20 +162,27 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.names.devicePlugin }}
 {{- $config = merge (dict) $config (dict "stateDir" (print . "/gpushare")) -}}
 {{- end -}}
 {{- if .Values.devicePlugin.isolationMechanism -}}
-{{- $config = merge (dict "isolation" "/etc/gpushare/isolation.yaml") $config -}}
+{{- $key := ternary "isolationFallback" "isolation" (hasKey $config "isolation") -}}
+{{- $config = merge (dict $key "/etc/gpushare/isolation.yaml") $config -}}
 {{- end -}}
 {{- toJson $config -}}
+{{- end -}}
+
+{{/* The isolation that the device plugin may use beside limits by the driver: the configured one, or the fallback. */}}
+{{- define "gpushare.isolation" -}}
+{{- $isolation := toString (.Values.devicePlugin.config.isolation | default "auto") -}}
+{{- if eq $isolation "auto" -}}{{ .Values.devicePlugin.config.isolationFallback | default "none" }}{{- else -}}{{ $isolation }}{{- end -}}
 {{- end -}}
 
 {{/* "true" where the device plugin runs, or looks for, the control daemons of MPS, else nothing. */}}
 {{- define "gpushare.mps" -}}
 {{- $described := dig "preparation" "none" .Values.devicePlugin.isolationMechanism -}}
-{{- if or (eq (toString .Values.devicePlugin.config.isolation) "mps") (eq $described "mps") -}}true{{- end -}}
+{{- if or (eq (include "gpushare.isolation" .) "mps") (eq $described "mps") -}}true{{- end -}}
 {{- end -}}
 
 {{/* The directory of the library that hami-core puts into containers, else nothing. */}}
 {{- define "gpushare.hamiCoreDirectory" -}}
-{{- if eq (toString .Values.devicePlugin.config.isolation) "hami-core" -}}
+{{- if eq (include "gpushare.isolation" .) "hami-core" -}}
 {{- dir (dig "hamiCore" "library" "" .Values.devicePlugin.config) -}}
 {{- end -}}
 {{- end -}}

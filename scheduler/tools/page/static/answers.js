@@ -79,7 +79,7 @@ function pairs(flat) {
 export function wants(pod, unit) {
   if (pod.wrong) return "a wrong request";
   if (!pod.units) return "no GPU memory";
-  return `${pod.cards > 1 ? `${pod.cards} × ` : ""}${pod.units} ${unit}${pod.exclusive ? " alone" : ""}`;
+  return `${pod.cards > 1 ? `${pod.cards} × ` : ""}${pod.units} ${unit}${pod.exclusive ? " alone" : ""}${pod.isolated ? " enforced" : ""}`;
 }
 
 export const waits = (pod) => span(pod.waitedS);

@@ -53,7 +53,7 @@ async def test_a_page_gets_the_whole_cluster_then_what_waits(open_page: Browser)
     assert [one["namespace"] for one in lines[-1]["pods"]] == ["team-a", "team-b"]
     assert lines[-1]["pods"][0] | {"waitedS": 0} == {
         "namespace": "team-a", "name": "big", "state": "fits nowhere", "priority": 0, "units": 20, "cards": 1,
-        "exclusive": False, "wrong": False, "attempts": 1, "waitedS": 0, "gate": "",
+        "exclusive": False, "isolated": False, "wrong": False, "attempts": 1, "waitedS": 0, "gate": "",
     }  # fmt: skip
 
 

@@ -1,0 +1,133 @@
+"""The driver's memory limits of the node's containers, and their exact use: the driver counts it against the limit.
+
+    seen pods ─▶ their cgroups on the host ─▶ driver, card by card ─▶ use, and limits that are not as expected
+
+It needs no process IDs, and so no access to the host's PID namespace.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
+from deviceplugin.driver.cards import DriverCard, MemoryLimits, SourceFailed
+from deviceplugin.reconcile.cgroups import Owner, container_cgroups
+from deviceplugin.reconcile.drift import Drift, DriftKind, SeenPod, Use
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReading:
+    """Limits by card UUID, of each card that answered. The pod UIDs are the API server's.
+
+    limits: of each container that has some. running: containers with a cgroup.
+    """
+
+    limits: Mapping[str, Mapping[Owner, MemoryLimits]] = field(default_factory=dict)
+    running: Mapping[str, frozenset[Owner]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitReader:
+    """Reads the limits. host_cgroup: the host's cgroup v2 tree. cards: as the driver describes them.
+
+    ask: `cards.Driver.memory_limits`. expected: the limits that the driver has to enforce for a container, or None.
+    """
+
+    host_cgroup: Path
+    cards: Callable[[], Iterable[DriverCard]]
+    ask: Callable[[str, Sequence[str]], Awaitable[Mapping[str, MemoryLimits]]]
+    expected: Callable[[ContainerShare], DriverLimit | None]
+
+    async def read(self, seen: Iterable[SeenPod], uids: Mapping[str, str]) -> LimitReading:
+        """Return the limits of the pods' containers on their cards. uids: as from `usage.uids_by_cgroup`."""
+        pods_on = _pods_on(seen, {card.uuid for card in self.cards() if card.limits})
+        if not pods_on:
+            return LimitReading()
+        try:
+            cgroups = await asyncio.to_thread(container_cgroups, self.host_cgroup)
+        except OSError as error:
+            return LimitReading(problems=(f"cannot find the cgroups of containers: {error}",))
+        if not cgroups:
+            # The plugin's own container has one.
+            message = f"no container's cgroup found in {self.host_cgroup} (hostCgroup): memory limits are not checked"
+            return LimitReading(problems=(message,))
+        paths = {Owner(uids.get(one.pod_uid, one.pod_uid), one.container_id): path for one, path in cgroups.items()}
+        of_cards = {
+            uuid: {one: path for one, path in paths.items() if one.pod_uid in pods} for uuid, pods in pods_on.items()
+        }
+        answers = await asyncio.gather(*(self._of_card(uuid, of_card) for uuid, of_card in of_cards.items()))
+        found = dict(zip(of_cards, answers, strict=True))
+        limits = {uuid: answer for uuid, answer in found.items() if not isinstance(answer, SourceFailed)}
+        return LimitReading(
+            limits,
+            {uuid: frozenset(of_cards[uuid]) for uuid in limits},
+            tuple(f"memory limits: {answer}" for answer in answers if isinstance(answer, SourceFailed)),
+        )
+
+    async def _of_card(self, uuid: str, paths: Mapping[Owner, str]) -> dict[Owner, MemoryLimits] | SourceFailed:
+        try:
+            found = await self.ask(uuid, tuple(paths.values()))
+        except SourceFailed as error:
+            return error
+        return {owner: found[path] for owner, path in paths.items() if path in found}
+
+
+def not_enforced(
+    seen: Iterable[SeenPod],
+    reading: LimitReading,
+    by_id: Mapping[str, str],
+    expected: Callable[[ContainerShare], DriverLimit | None],
+) -> Iterator[Drift]:
+    """Yield running containers that the driver lets use more than expected. by_id: from `usage.containers_by_id`.
+
+    A limit lower than expected protects other pods just as well.
+    """
+    for one in seen:
+        for share in _shares(one):
+            wanted = expected(share)
+            for uuid in share.uuids if wanted else ():
+                for owner in reading.running.get(uuid, ()):
+                    limits = reading.limits[uuid].get(owner)
+                    hard_mib = limits.hard_mib if limits else None
+                    own = owner.pod_uid == one.pod.uid and by_id.get(owner.container_id) == share.container.name
+                    if own and wanted and (hard_mib is None or hard_mib > wanted.hard_mib):
+                        yield _not_enforced(share, uuid, wanted.hard_mib, hard_mib)
+
+
+def _not_enforced(share: ContainerShare, uuid: str, wanted_mib: int, hard_mib: int | None) -> Drift:
+    name, enforced = share.container.name, "no limit" if hard_mib is None else f"a limit of {hard_mib} MiB"
+    message = (
+        f"pod {share.pod}: container {name} may use {wanted_mib} MiB of {uuid}; the driver enforces {enforced} there"
+    )
+    return Drift(kind=DriftKind.NOT_ENFORCED, message=message, pod=share.pod, container=name, uuid=uuid)
+
+
+def with_limits(traced: Iterable[Use], reading: LimitReading) -> tuple[Use, ...]:
+    """Return the use of each container with limits as the driver counts it, and of others as traced by process."""
+    exact = (
+        Use(uuid, 0, limits.used_mib, owner.pod_uid, owner.container_id, exact=True)
+        for uuid, of_card in sorted(reading.limits.items())
+        for owner, limits in of_card.items()
+    )
+    by_process = (use for use in traced if Owner(use.pod_uid, use.container_id) not in reading.limits.get(use.uuid, ()))
+    return (*by_process, *exact)
+
+
+def _pods_on(seen: Iterable[SeenPod], uuids: Collection[str]) -> dict[str, set[str]]:
+    """Return card UUID -> UIDs of the pods with a container on it, for these cards."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for one in seen:
+        for share in _shares(one):
+            for uuid in share.uuids:
+                if uuid in uuids:
+                    found[uuid].add(one.pod.uid)
+    return found
+
+
+def _shares(one: SeenPod) -> Iterator[ContainerShare]:
+    if one.decision is not None:
+        for container in one.pod.asking():
+            yield ContainerShare(one.pod, container, one.decision.shares[container.name], one.decision.unit_mib)

@@ -1,0 +1,1 @@
+"""Isolation of containers on nodes with stand-ins of hardware."""

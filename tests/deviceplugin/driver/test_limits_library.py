@@ -1,0 +1,164 @@
+"""Memory limits by cgroup in the stand-ins of NVML and CUDA, which the tests on a node rely on."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
+import pytest
+
+from tests.support.nvidia import libraries, memory
+from tests.support.nvidia.memory import CGROUP, CGROUPS, MIB, NO_LIMIT, Limits
+from tests.support.nvidia.world import VARIABLE, World, card, uuid_of
+
+FIRST, SECOND = uuid_of(0), uuid_of(1)
+_CONTEXT_MIB: Final = 300
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-in of libcuda, and the program that takes memory."""
+    folder = tmp_path_factory.mktemp("nvidia")
+    libraries.compile_cuda(folder)
+    return libraries.compile_cuda_memory(folder)
+
+
+@pytest.fixture
+def world(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """Two cards with limits on which CUDA starts, a third without limits, and the cgroups /pod/c and /pod/d."""
+    cards = [card(0, memory_limits=1), card(1, memory_limits=1), card(2)]
+    made = World(tmp_path / "world", cards, ["fault cuInit 0 0", "fault cuInit 1 0"])
+    made.write()
+    for name in ("c", "d"):
+        (tmp_path / "cgroups" / "pod" / name).mkdir(parents=True)
+    monkeypatch.setenv(VARIABLE, str(made.path))
+    monkeypatch.setenv(CGROUPS, str(tmp_path / "cgroups"))
+    with libraries.pynvml_with(library):
+        pynvml.nvmlInit()
+        yield made
+        pynvml.nvmlShutdown()
+
+
+def at(world: World, cgroup: str) -> Path:
+    return world.path.parent / "cgroups" / cgroup.lstrip("/")
+
+
+def set_limits(world: World, cgroup: str, soft_mib: int, hard: int, uuid: str = FIRST) -> None:
+    """Set the limits of a cgroup on a card. hard: in MiB; NO_LIMIT for none."""
+    hard = hard if hard == NO_LIMIT else hard * MIB
+    wanted: Any = pynvml.c_nvmlSetMemoryLimits_v1_t(
+        nameSpace=str(at(world, cgroup)).encode(), softLimit=soft_mib * MIB, hardLimit=hard
+    )
+    pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(uuid), wanted)
+
+
+def got(world: World, cgroup: str, uuid: str = FIRST) -> tuple[int, int, int]:
+    """Soft and hard limit and use of a cgroup on a card, in MiB."""
+    found: Any = pynvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=str(at(world, cgroup)).encode())
+    pynvml.nvmlDeviceGetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(uuid), found)
+    return found.softLimit // MIB, found.hardLimit // MIB, found.currentUsed // MIB
+
+
+@contextmanager
+def taking(program: Path, cgroup: str, *mib: int) -> Iterator[list[str]]:
+    """The output of processes in the cgroup that take so much of the first card; they hold it in the context."""
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(program.parent), CGROUP: cgroup, "CUDA_VISIBLE_DEVICES": FIRST}
+    argv = [str(program), "hold", *map(str, mib)]
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = list(iter(lambda: process.stdout.readline().strip(), "END 0."))  # type: ignore[union-attr]
+        yield [line.replace(f"{FIRST} ", "") for line in said]
+        process.kill()
+
+
+def test_limits_hold_for_one_cgroup_on_one_card(world: World) -> None:
+    set_limits(world, "/pod/c", 0, 1000)
+    assert got(world, "/pod/c") == (0, 1000, 0)
+    for cgroup, uuid in (("/pod/c", SECOND), ("/pod/d", FIRST), ("/pod", FIRST)):
+        with pytest.raises(pynvml.NVMLError_NotFound):
+            got(world, cgroup, uuid)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "soft_mib", "hard", "uuid", "code"),
+    [
+        pytest.param("/pod/absent", 0, 1, FIRST, pynvml.NVML_ERROR_OPERATING_SYSTEM, id="no such cgroup"),
+        pytest.param("/pod/c", 2, 1, FIRST, pynvml.NVML_ERROR_INVALID_ARGUMENT, id="soft above hard"),
+        pytest.param("/pod/c", 0, 81921, FIRST, pynvml.NVML_ERROR_INVALID_ARGUMENT, id="hard above the card"),
+        pytest.param("/pod/c", 81921, NO_LIMIT, FIRST, pynvml.NVML_ERROR_INVALID_ARGUMENT, id="soft above the card"),
+        pytest.param("/pod/c", 0, 1, uuid_of(2), pynvml.NVML_ERROR_NOT_SUPPORTED, id="a card without limits"),
+    ],
+)
+def test_limits_that_the_driver_refuses(  # noqa: PLR0917 - a table
+    world: World, cgroup: str, soft_mib: int, hard: int, uuid: str, code: int
+) -> None:
+    with pytest.raises(pynvml.NVMLError) as refused:
+        set_limits(world, cgroup, soft_mib, hard, uuid)
+    assert refused.value.value == code
+    assert memory.limits(world.path) == {}
+
+
+def test_a_card_in_mig_mode_has_no_limits(world: World) -> None:
+    world.cards[0]["mig"] = 1
+    world.write()
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        set_limits(world, "/pod/c", 0, 1)
+
+
+def test_limits_go_with_their_cgroup_or_when_cleared(world: World) -> None:
+    set_limits(world, "/pod/c", 0, 1000)
+    set_limits(world, "/pod/d", 0, 1000)
+    at(world, "/pod/c").rmdir()
+    with pytest.raises(pynvml.NVMLError_OperatingSystem):
+        got(world, "/pod/c")
+    at(world, "/pod/c").mkdir()
+    set_limits(world, "/pod/d", 0, NO_LIMIT)
+    for cgroup in ("/pod/c", "/pod/d"):
+        with pytest.raises(pynvml.NVMLError_NotFound):
+            got(world, cgroup)
+    assert memory.limits(world.path) == {}
+
+
+def test_a_soft_limit_is_reserved_above_until_cleared_but_not_given_back_by_a_cgroup_that_goes(world: World) -> None:
+    set_limits(world, "/pod/c", 10, 1000)
+    set_limits(world, "/pod/d", 5, 1000)
+    assert memory.reserved(world.path) == {(FIRST, "/pod"): 15 * MIB}
+    set_limits(world, "/pod/d", 0, 1000)
+    at(world, "/pod/c").rmdir()
+    set_limits(world, "/pod/d", 0, 2000)
+    assert memory.reserved(world.path) == {(FIRST, "/pod"): 10 * MIB}
+    assert memory.limits(world.path) == {(FIRST, "/pod/d"): Limits(0, 2000 * MIB)}
+
+
+def test_a_program_sees_its_own_limit_as_the_cards_size_and_gets_no_more(world: World, programs: Path) -> None:
+    set_limits(world, "/pod/c", 0, 1000)
+    with taking(programs, "/pod/c", 1000 - _CONTEXT_MIB + 1) as said:
+        assert said == ["total 1000", "process 0 701 2"]
+    with taking(programs, "/pod/c", 1000 - _CONTEXT_MIB) as said:
+        assert said == ["total 1000", "process 0 700 0"]
+        assert got(world, "/pod/c") == (0, 1000, 1000)
+    assert got(world, "/pod/c") == (0, 1000, 0)
+
+
+def test_all_processes_of_a_cgroup_share_its_limit(world: World, programs: Path) -> None:
+    set_limits(world, "/pod/c", 0, 1000)
+    with taking(programs, "/pod/c", 100, 200, 101) as said, taking(programs, "/pod/d", 5000) as other:
+        # The third process has no room for its context.
+        assert said == ["total 1000", "process 0 100 0", "process 1 200 0", "process 2 101 2"]
+        assert other == ["total 81920", "process 0 5000 0"]
+        assert got(world, "/pod/c") == (0, 1000, 900)
+        handle = pynvml.nvmlDeviceGetHandleByUUID(FIRST)
+        listed = [process.usedGpuMemory // MIB for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+        assert sorted(listed) == [400, 500, 5300]
+        assert pynvml.nvmlDeviceGetMemoryInfo(handle).used // MIB == 640 + 900 + 5300
+
+
+def test_a_limit_above_holds_but_does_not_change_the_size(world: World, programs: Path) -> None:
+    set_limits(world, "/pod", 0, 1000)
+    with taking(programs, "/pod/c", 200) as said, taking(programs, "/pod/d", 201) as other:
+        assert said == ["total 81920", "process 0 200 0"]
+        assert other == ["total 81920", "process 0 201 2"]
+        assert got(world, "/pod") == (0, 1000, 800)
