@@ -106,8 +106,7 @@ class NodePlugin:
         self._cards, self._keeper = self._make_cards(backend)
         self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
         self._isolation = self._make_isolation(backend)
-        owners = partial(pods_of, Path(c.host_proc), self._view.pods)
-        self._drain = MpsDrain(cards=self._isolation.mps, view=self._view, pods_of=owners, wall_s=time.time)
+        self._drain = self._make_drain()
         record = self._recorder.record
         listeners = InjectionListeners(
             not_ready=lambda problem: record(NodeEvent("GPUNotReady", problem)),
@@ -253,6 +252,10 @@ class NodePlugin:
             shared_in=lambda: shared_in(self._kind.mechanism),
         )
         return cards, keeper
+
+    def _make_drain(self) -> MpsDrain:
+        owners = partial(pods_of, Path(self._configuration.host_proc), self._view.pods)
+        return MpsDrain(cards=self._isolation.mps, view=self._view, pods_of=owners, wall_s=time.time)
 
     def _make_isolation(self, backend: CardBackend) -> NodeIsolation:
         parts = IsolationParts(

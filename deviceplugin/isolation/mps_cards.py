@@ -20,7 +20,7 @@ from config.settings.deviceplugin import Mps
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.mps_control import ControlFailed, protocol_of
 from deviceplugin.isolation.mps_daemon import MpsDaemon, MpsPace
-from deviceplugin.isolation.mps_namespaces import Namespace, NamespaceControl, control_of
+from deviceplugin.isolation.mps_namespaces import MpsNamespace, NamespaceControl, control_of
 from deviceplugin.node.events import NodeEvent
 from deviceplugin.report import series
 from scheduler.kube.port import PodKey
@@ -87,7 +87,7 @@ class MpsCards:
             return isinstance(daemon.control, NamespaceControl)
         return protocol_of(self.settings, self.driver()) == NamespaceControl.protocol
 
-    async def admit(self, uuid: str, namespace: Namespace) -> str:
+    async def admit(self, uuid: str, namespace: MpsNamespace) -> str:
         """Ensure that the namespace of a container that starts exists. Return why it does not, or ""."""
         daemon = self._daemons.get(uuid)
         if daemon is None or not isinstance(daemon.control, NamespaceControl):

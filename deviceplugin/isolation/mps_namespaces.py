@@ -23,7 +23,7 @@ def namespace_of(pod_uid: str, container: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Namespace:
+class MpsNamespace:
     """A container's namespace. percent: of the card's processors. memory_mib: None if MPS does not limit its memory."""
 
     name: str
@@ -65,7 +65,7 @@ class NamespaceControl(MpsControl):
             await self._do(("server", "create", MPS_SERVER), within_s)
         self._served = True
 
-    async def add(self, namespace: Namespace, within_s: float) -> None:
+    async def add(self, namespace: MpsNamespace, within_s: float) -> None:
         """Ensure that the namespace exists with these limits, before its client starts. Raises ControlFailed."""
         if namespace.name in self.names:
             return

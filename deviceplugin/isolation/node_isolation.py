@@ -22,7 +22,7 @@ from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.isolation.driver_limits import LimitSupport
 from deviceplugin.isolation.kind import MPS, NOTHING, NodeKind
 from deviceplugin.isolation.mps_cards import MpsCards
-from deviceplugin.isolation.mps_namespaces import Namespace, namespace_of
+from deviceplugin.isolation.mps_namespaces import MpsNamespace, namespace_of
 from deviceplugin.node.events import NodeEvent
 from deviceplugin.report.status import AllocationStatus
 from scheduler.kube.objects import PodObject
@@ -160,11 +160,11 @@ class NodeIsolation:
     def _has_namespace(self, share: ContainerShare) -> bool:
         return self.kind.now == MPS and self.mps.has_namespaces(share.shares[0].uuid)
 
-    def _namespace(self, share: ContainerShare) -> Namespace:
+    def _namespace(self, share: ContainerShare) -> MpsNamespace:
         """Return the container's namespace. MPS limits its memory only where the driver does not."""
         limit = None if self.limit(share) else share.driver_limit(self.view.cards())
         name = namespace_of(share.pod.uid, share.container.name)
-        return Namespace(name, share.pod.uid, share.percent, limit.hard_mib if limit else None)
+        return MpsNamespace(name, share.pod.uid, share.percent, limit.hard_mib if limit else None)
 
     def _unenforced(self, share: ContainerShare) -> str:
         """Return why nothing enforces the container's share; "" if something does."""

@@ -7,13 +7,13 @@ import pytest
 
 from config.settings.deviceplugin import Mps
 from deviceplugin.isolation.mps_control import ControlFailed, protocol_of
-from deviceplugin.isolation.mps_namespaces import Namespace, NamespaceControl, namespace_of
+from deviceplugin.isolation.mps_namespaces import MpsNamespace, NamespaceControl, namespace_of
 from tests.deviceplugin.isolation.test_mps_cards import CARD, POD, Node, daemons, eventually, node, up
 from tests.support.node import mps_double
 
 assert node  # a fixture
 NAME = namespace_of(POD.uid, "c0")
-FIRST = Namespace(NAME, POD.uid, 25, 4096)
+FIRST = MpsNamespace(NAME, POD.uid, 25, 4096)
 CREATED = ["server create mps", f"namespace create {NAME} --server=mps"]
 SET = f"namespace set {NAME} --server=mps --active-thread-percentage=25"
 
@@ -67,7 +67,7 @@ async def test_a_container_has_a_namespace_with_its_limits_and_the_card_keeps_it
 async def test_where_the_driver_limits_memory_the_namespace_does_not(new: Node) -> None:
     async with daemons(new) as cards:
         await up(cards)
-        assert await cards.admit(CARD, Namespace(NAME, POD.uid, 25, None)) == ""
+        assert await cards.admit(CARD, MpsNamespace(NAME, POD.uid, 25, None)) == ""
         assert new.commands() == [*CREATED, SET]
 
 
