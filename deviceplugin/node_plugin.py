@@ -330,12 +330,7 @@ class NodePlugin:
             kubelet=self._kubelet,
             cards=lambda: self._cards.whole,
             readings=lambda: self._keeper.states.readings,
-            limits=LimitReader(
-                host_cgroup=Path(c.host_cgroup),
-                cards=lambda: self._keeper.states.cards,
-                ask=self._backend.driver.memory_limits,
-                expected=self._isolation.limit,
-            ),
+            limits=self._limit_reader(),
             assigned=self._assigned,
             files=files,
             directories=self._isolation.directories,
@@ -353,6 +348,14 @@ class NodePlugin:
             tasks.create_task(self._isolation.follow(lambda: bool(measured.allocating), self._cards.moved))
             if c.mode != "environment":
                 tasks.create_task(self._injection.follow(self._watch.runtime_version, lambda: self._idle(measured)))
+
+    def _limit_reader(self) -> LimitReader:
+        return LimitReader(
+            host_cgroup=Path(self._configuration.host_cgroup),
+            cards=lambda: self._keeper.states.cards,
+            ask=self._backend.driver.memory_limits,
+            expected=self._isolation.limit,
+        )
 
     def _idle(self, measured: MeasuredPlugin) -> bool:
         """Return whether no pod of the node requests cards, and the kubelet waits for no Allocate."""

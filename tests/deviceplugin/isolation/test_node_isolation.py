@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import pytest
@@ -17,19 +16,16 @@ from deviceplugin.cdi.edits import Additions
 from deviceplugin.cdi.nvidia_edits import SimulatedEdits
 from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, DriverCard, DriverCards
 from deviceplugin.health.states import CardStates
+from deviceplugin.isolation.kind import KindFile
 from deviceplugin.isolation.make import IsolationParts, cards_for_daemons, isolation_for, pods_with, shared_in
-from deviceplugin.isolation.mps_namespaces import namespace_of
 from deviceplugin.isolation.node_isolation import NodeIsolation
 from deviceplugin.node.events import NodeEvent
 from deviceplugin.report.status import AllocationStatus
-from scheduler.kube.port import Changed, ListEnds, PodKey
-from tests.deviceplugin.isolation.test_mps_cards import Node, daemons, node, up
+from scheduler.kube.port import Changed, Deleted, ListEnds, PodKey
 from tests.support.node.container_shares import share_of
 from tests.support.node.isolating import WITH_LIMITS, NoDriver, isolating, kind_of, limited_card
-from tests.support.node.node_pods import CARDS, node_pod, on
+from tests.support.node.node_pods import CARDS, node_pod, on, wire_pod
 from tests.support.node.reconcile_site import rig
-
-assert node  # a fixture
 
 
 def isolation(state: Path, kind: str, mechanism: IsolationMechanism = NONE) -> NodeIsolation:
@@ -165,6 +161,28 @@ async def test_the_kind_is_decided_once_the_pods_are_known(folder: Path) -> None
     assert made.kind.now == "driver"
 
 
+async def test_an_idle_node_changes_its_kind_and_announces_it(folder: Path) -> None:
+    KindFile(folder).save("none")
+    known, moved = asyncio.Event(), asyncio.Event()
+    made = isolating(folder, kind_of(folder, "auto"), cards=LIMITED, known=known.is_set)
+    card = made.view.cards()[0]
+    wire = wire_pod("p", [3], annotations=on(node_pod("p", [3]), card).annotations)
+    made.view.pods.apply([Changed(wire), ListEnds("1")])
+    following = asyncio.create_task(made.follow(lambda: False, moved.set))
+    await asyncio.sleep(0.01)
+    assert (made.kind.now, made.kind.problem) == ("none", "")
+    known.set()
+    async with asyncio.timeout(5):
+        while not made.kind.problem:  # noqa: ASYNC110 - nothing tells of a look
+            await asyncio.sleep(0.001)
+    assert (made.kind.now, moved.is_set()) == ("none", False)
+    made.view.pods.apply([Deleted(wire)])
+    async with asyncio.timeout(5):
+        await moved.wait()
+    assert (made.kind.now, made.of_cards()["GPU-0000"]) == ("driver", "driver")
+    following.cancel()
+
+
 def failed_at_its_hook(share: ContainerShare) -> WatchedPod:
     message = "failed to create containerd task: error running createRuntime hook #0: exit status 1, stderr: no NVML"
     status = {"name": "c0", "lastState": {"terminated": {"reason": "StartError", "message": message}}}
@@ -198,62 +216,3 @@ async def test_a_mig_instance_is_not_isolated_and_needs_nothing(folder: Path) ->
     assert (made.objection(share_of()), await made.prepare(share_of())) == ("", "")
     assert (made.additions(share_of()), made.of_cards()) == (Additions(), {"GPU-0000": ""})
     assert "a MIG instance is not divided further" in await made.prepare(with_limits_required())
-
-
-async def test_the_limit_to_expect_is_that_of_the_containers_allocation(folder: Path) -> None:
-    made = isolating(folder, kind_of(folder, "driver"), cards=LIMITED)
-    card = made.view.cards()[0]
-    pod = on(node_pod("q", [3]), card)
-    assert made.expected_mib(pod, "c0", card.uuid) == 3072
-    assert made.expected_mib(pod, "c0", "GPU-0001") is None
-    assert made.expected_mib(pod, "other", card.uuid) is None
-    assert made.expected_mib(node_pod("q", [3]), "c0", card.uuid) is None
-
-
-def sharing_by_mps(folder: Path, *, hookless: tuple[str, ...] = (), protocol: Literal[2, 3] = 3) -> NodeIsolation:
-    support = replace(WITH_LIMITS, hookless=hookless)
-    kind = kind_of(folder, "mps", {"mps": mps(Mps())})
-    return isolating(folder, kind, cards=LIMITED, support=lambda: support, protocol=protocol)
-
-
-PIPES = f"/run/gpushare/mps/GPU-0000/mps/{namespace_of('uid-p', 'c0')}"
-
-
-async def test_a_client_with_a_namespace_has_its_directory_alone_and_the_driver_limits_its_memory(folder: Path) -> None:
-    made = sharing_by_mps(folder, hookless=("GPU-0001",))
-    assert (made.objection(share_of(3)), "only one" in made.objection(share_of(3, cards=2))) == ("", True)
-    added = made.additions(share_of(3))
-    assert added.env == {"CUDA_MPS_PIPE_DIRECTORY": PIPES, **DriverLimit(0, 3072).variables()}
-    assert [(mount.host_path, mount.container_path) for mount in added.mounts] == [(PIPES, PIPES)]
-    assert made.of_cards() == {"GPU-0000": "driver", "GPU-0001": "mps", "GPU-0002": "mps"}
-
-
-async def test_by_protocol_2_mps_limits_its_memory_whatever_the_driver_can_do(folder: Path) -> None:
-    made = sharing_by_mps(folder, protocol=2)
-    assert made.additions(share_of(3)).env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=3072M"
-    assert set(made.of_cards().values()) == {"mps"}
-
-
-@pytest.mark.parametrize(
-    ("hookless", "exclusive", "memory"),
-    [
-        pytest.param((), False, "", id="by the driver"),
-        pytest.param(("GPU-0000",), False, " --pinned-memory-limit=3072M", id="by MPS where the driver cannot"),
-        pytest.param(("GPU-0000",), True, "", id="not at all on a card of its own"),
-    ],
-)
-async def test_a_container_starts_with_a_namespace(
-    node: Node,
-    hookless: tuple[str, ...],
-    exclusive: bool,  # noqa: FBT001 - a case of the table
-    memory: str,
-) -> None:
-    node.wanted, node.modes, node.driver, node.live = {"GPU-0000"}, {"GPU-0000": ""}, "615.71.09", {"uid-p"}
-    made, share = sharing_by_mps(node.folder, hookless=hookless), share_of(3, percent=30)
-    async with daemons(node) as made.mps:
-        await up(made.mps, "GPU-0000")
-        assert made.compute_of_cards() == {"GPU-0000": "mps", "GPU-0001": "", "GPU-0002": ""}
-        assert await made.prepare(replace(share, pod=replace(share.pod, exclusive=exclusive))) == ""
-        limits = f"--active-thread-percentage=30{memory}"
-        name = namespace_of("uid-p", "c0")
-        assert node.commands("GPU-0000")[-1] == f"namespace set {name} --server=mps {limits}"

@@ -69,6 +69,7 @@ def isolating(
     cards: Sequence[DriverCard] = (),
     support: Callable[[], LimitSupport] = lambda: WITH_LIMITS,
     required: bool = False,
+    known: Callable[[], bool] = lambda: True,
     record: Callable[[NodeEvent], None] = lambda _: None,
     protocol: Literal["auto", 2, 3] = "auto",
 ) -> NodeIsolation:
@@ -93,6 +94,8 @@ def isolating(
         mps=daemons,
         driver_cards=lambda: cards,
         support=support,
+        known=known,
+        again_s=0.001,
         view=records(state / "records", announced),
         record=record,
     )
