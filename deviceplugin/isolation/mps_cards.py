@@ -168,7 +168,7 @@ class MpsCards:
         for daemon in tuple(self._daemons.values()):
             if not isinstance(daemon.control, NamespaceControl):
                 continue
-            for name in [name for name, uid in daemon.control.names.items() if uid not in live]:
+            for name in [one.name for one in daemon.control.namespaces.values() if one.pod_uid not in live]:
                 with contextlib.suppress(ControlFailed):
                     await daemon.control.remove(name, self.pace.answer_s)
 

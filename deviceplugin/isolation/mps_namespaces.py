@@ -35,7 +35,7 @@ class MpsNamespace:
 class NamespaceControl(MpsControl):
     """Control of one daemon by protocol 3, with one server for clients of all users.
 
-    names: its namespaces -> UID of the pod.
+    namespaces: those that have their limits, by name.
     """
 
     protocol = 3
@@ -46,7 +46,7 @@ class NamespaceControl(MpsControl):
         if len(settings.directory) > LONGEST_DIRECTORY_WITH_3:
             expected = f"expected mps.directory to have at most {LONGEST_DIRECTORY_WITH_3} characters with protocol 3"
             raise ControlFailed(f"{expected}, found {settings.directory}")
-        self.names: dict[str, str] = {}
+        self.namespaces: dict[str, MpsNamespace] = {}
         self._served = False
 
     async def start(self) -> Process:
@@ -67,7 +67,7 @@ class NamespaceControl(MpsControl):
 
     async def add(self, namespace: MpsNamespace, within_s: float) -> None:
         """Ensure that the namespace exists with these limits, before its client starts. Raises ControlFailed."""
-        if namespace.name in self.names:
+        if self.namespaces.get(namespace.name) == namespace:
             return
         socket = self.pipes / MPS_SERVER / namespace.name / "control"
         if not socket.exists():
@@ -79,12 +79,12 @@ class NamespaceControl(MpsControl):
         if not socket.exists():
             # A client without a socket would run without MPS.
             raise ControlFailed(f"the MPS daemon has not created {socket}")
-        self.names[namespace.name] = namespace.pod_uid
+        self.namespaces[namespace.name] = namespace
 
     async def remove(self, name: str, within_s: float) -> None:
         """Delete the namespace, which must not have clients. Raises ControlFailed."""
         await self._do(("namespace", "delete", name, f"--server={MPS_SERVER}"), within_s)
-        self.names.pop(name, None)
+        self.namespaces.pop(name, None)
 
     async def clients(self, within_s: float) -> list[int]:
         """Return the PIDs of the daemon's clients, as the daemon knows them. Raises ControlFailed."""
@@ -109,7 +109,7 @@ class NamespaceControl(MpsControl):
         return f"the MPS daemon is missing or has failed at {' '.join(arguments[2:5])}"
 
     def _forget(self) -> None:
-        self.names.clear()
+        self.namespaces.clear()
         self._served = False
 
 

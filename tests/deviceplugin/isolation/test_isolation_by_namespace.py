@@ -5,15 +5,20 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from config.settings.deviceplugin import Mps
+from config.settings.deviceplugin import DevicePluginConfiguration, Mps
 from config.settings.isolation import mps
 from deviceplugin.allocation.container_share import DriverLimit
+from deviceplugin.cdi.nvidia_edits import SimulatedEdits
+from deviceplugin.driver.cards import DriverCards
+from deviceplugin.health.states import CardStates
+from deviceplugin.isolation.make import IsolationParts, isolation_for
 from deviceplugin.isolation.mps_namespaces import namespace_of
 from deviceplugin.isolation.node_isolation import NodeIsolation
 from tests.deviceplugin.isolation.test_mps_cards import Node, daemons, node, up
 from tests.support.node.container_shares import share_of
-from tests.support.node.isolating import WITH_LIMITS, isolating, kind_of, limited_card
+from tests.support.node.isolating import WITH_LIMITS, NoDriver, isolating, kind_of, limited_card, records
 
 assert node  # a fixture
 LIMITED = (limited_card(0), limited_card(1), limited_card(2, limits=False))
@@ -66,3 +71,32 @@ async def test_a_container_starts_with_a_namespace(
         limits = f"--active-thread-percentage=30{memory}"
         name = namespace_of("uid-p", "c0")
         assert node.commands("GPU-0000")[-1] == f"namespace set {name} --server=mps {limits}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "driver", "serving", "namespaces"),
+    [
+        pytest.param("mps", "615.71.09", {"GPU-0000"}, True, id="a driver that has protocol 3"),
+        pytest.param("mps", "580.65.06", {"GPU-0000"}, False, id="an older driver"),
+        pytest.param("mps", "", set(), False, id="no daemon while the version is unknown"),
+        pytest.param("/own.yaml", "615.71.09", {"GPU-0000"}, False, id="an own description is for protocol 2"),
+    ],
+)
+async def test_the_protocol_follows_the_driver_of_the_node(
+    folder: Path, kind: str, driver: str, serving: set[str], *, namespaces: bool
+) -> None:
+    states = CardStates(None)
+    states.found(DriverCards(driver, (limited_card(),)), forget=False)
+    parts = IsolationParts(
+        kind=kind_of(folder, kind, {kind: mps(Mps())}),
+        driver=NoDriver(),
+        states=states,
+        view=records(folder),
+        edits=SimulatedEdits(folder, tuple),
+        cdi=lambda: True,
+        record=lambda _: None,
+        registry=CollectorRegistry(),
+        backoff_s=float,
+    )
+    made = isolation_for(DevicePluginConfiguration(node_name="n", state_dir=str(folder)), parts).mps
+    assert (made.serving(), made.has_namespaces("GPU-0000")) == (serving, namespaces)

@@ -79,6 +79,18 @@ async def test_a_container_that_starts_again_keeps_its_namespace_though_it_has_c
         assert await cards.admit(CARD, FIRST) == ""
 
 
+async def test_a_container_that_starts_with_other_limits_waits_for_its_clients_and_gets_them(new: Node) -> None:
+    async with daemons(new) as cards:
+        await up(cards)
+        await cards.admit(CARD, MpsNamespace(NAME, POD.uid, 25, None))
+        busy = new.pipes() / "mps" / NAME / mps_double.BUSY
+        busy.touch()
+        assert "has failed at namespace set" in await cards.admit(CARD, FIRST)
+        busy.unlink()
+        assert await cards.admit(CARD, FIRST) == ""
+        assert new.commands()[-1] == f"{SET} --pinned-memory-limit=4096M"
+
+
 async def test_a_namespace_of_unknown_limits_and_with_clients_lets_no_container_start(new: Node) -> None:
     async with daemons(new) as cards:
         await up(cards)
