@@ -50,7 +50,7 @@ from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodeApi, NodePublisher
 from deviceplugin.node.starts import StartsFile
 from deviceplugin.node.watch import NodeWatch
-from deviceplugin.reconcile.container_limits import LimitReader
+from deviceplugin.reconcile.limit_reader import LimitReader
 from deviceplugin.reconcile.process_owners import pods_of
 from deviceplugin.reconcile.reconciler import Reconciler
 from deviceplugin.reconcile.settings import reconcile_settings
@@ -324,22 +324,7 @@ class NodePlugin:
             start_problem=self._keeper.states.start_problem,
         )
         measured = MeasuredPlugin(self._allocator(context), self.metrics)
-        self._reconciler = Reconciler(
-            settings=reconcile_settings(c),
-            view=self._view,
-            kubelet=self._kubelet,
-            cards=lambda: self._cards.whole,
-            readings=lambda: self._keeper.states.readings,
-            limits=self._limit_reader(),
-            assigned=self._assigned,
-            files=files,
-            directories=self._isolation.directories,
-            record=self._recorder.record,
-            evictor=self._api,
-            metrics=self.metrics,
-            allocating=lambda: bool(measured.allocating),
-            on_outside=self._cards.outside,
-        )
+        self._reconciler = self._make_reconciler(files, measured)
         await self._isolation.decided()
         await self._session.take_over(measured, mode)
         self._remember()
@@ -349,12 +334,28 @@ class NodePlugin:
             if c.mode != "environment":
                 tasks.create_task(self._injection.follow(self._watch.runtime_version, lambda: self._idle(measured)))
 
-    def _limit_reader(self) -> LimitReader:
-        return LimitReader(
-            host_cgroup=Path(self._configuration.host_cgroup),
-            cards=lambda: self._keeper.states.cards,
-            ask=self._backend.driver.memory_limits,
-            expected=self._isolation.limit,
+    def _make_reconciler(self, files: SpecFiles, measured: MeasuredPlugin) -> Reconciler:
+        c, states = self._configuration, self._keeper.states
+        return Reconciler(
+            settings=reconcile_settings(c),
+            view=self._view,
+            kubelet=self._kubelet,
+            cards=lambda: self._cards.whole,
+            readings=lambda: states.readings,
+            limits=LimitReader(
+                host_cgroup=Path(c.host_cgroup),
+                cards=lambda: states.cards,
+                ask=self._backend.driver.memory_limits,
+                expected=self._isolation.limit,
+            ),
+            assigned=self._assigned,
+            files=files,
+            directories=self._isolation.directories,
+            record=self._recorder.record,
+            evictor=self._api,
+            metrics=self.metrics,
+            allocating=lambda: bool(measured.allocating),
+            on_outside=self._cards.outside,
         )
 
     def _idle(self, measured: MeasuredPlugin) -> bool:

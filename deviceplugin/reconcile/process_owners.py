@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from deviceplugin.reconcile.cgroups import owners
+from deviceplugin.reconcile.cgroup_files import owners
 from deviceplugin.reconcile.usage import uids_by_cgroup
 from scheduler.kube.objects import PodObject
 

@@ -18,7 +18,7 @@ from e2e.node import node_keeper
 from e2e.node.local_node import LocalNode
 from e2e.node.node_commands import NodeSite
 from tests.support.nvidia import driver_root, memory
-from tests.support.nvidia.world import DRIVER, DRIVER_WITH_LIMITS, World, caps, card, instance, mig_minors
+from tests.support.nvidia.world import DRIVER, DRIVER_WITH_LIMITS, World, caps, card, instance, mig_minors, uuid_of
 
 # On the node; containers mount its folder.
 WORLD: Final = Path("/etc/gpushare-nvidia/world")
@@ -102,7 +102,8 @@ class NvidiaHardware:
     whether containerd has NVIDIA's, for pods with the RuntimeClass or for all. specs: name of a file in a folder of CDI
     specs -> options of `nvidia-ctk cdi generate`, which writes it: in /etc/cdi once, in /run/cdi at each boot, as the
     toolkit's service does. limits: whether the driver limits memory by cgroup; `driver` has its version.
-    instances: GPU instance and compute instance of each MIG instance of the first card; () if that card is whole.
+    first: number of its first card, which chooses UUIDs. instances: GPU instance and compute instance of each MIG
+    instance of the first card; () if that card is whole.
     """
 
     driver: Path
@@ -111,6 +112,7 @@ class NvidiaHardware:
     runtime: Runtime = "none"
     specs: Mapping[Path, Sequence[str]] = field(default_factory=dict)
     limits: bool = False
+    first: int = 0
     instances: Sequence[tuple[int, int]] = ()
     boots: int = 0
 
@@ -170,7 +172,7 @@ class NvidiaHardware:
         """Return the world of the node since its last boot; not written."""
         path = _within(node, WORLD)
         facts = {"memory_limits": 1} if self.limits else {}
-        cards = [card(number, **facts) for number in range(self.cards)]
+        cards = [card(number, **facts, uuid=uuid_of(self.first + number)) for number in range(self.cards)]
         if self.instances:
             cards[0] |= {"mig": 1, "monitor": 1, "instances": [instance(0, *place) for place in self.instances]}
         return World(path, cards, [f"uvm_major {self.uvm_major}"], self.version)

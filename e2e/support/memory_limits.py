@@ -19,6 +19,7 @@ from tests.support.nvidia import memory
 from tests.support.nvidia.memory import MIB, NO_LIMIT, Limits
 
 CARD_MIB: Final = 81920  # of `world.card`
+CONTEXT_MIB: Final = 300  # of each process that uses CUDA: cuda.c
 # Variables by which a pod asks NVIDIA's hook for other limits than its own.
 OWN_LIMITS: Final = {environment.GPU_MEMORY_REQUEST: "70000", environment.GPU_MEMORY_LIMIT: "80000"}
 # A line of the world: the driver refuses to set limits.
@@ -37,7 +38,8 @@ def taking(
 ) -> Json:
     """Return a container that requests these units, and has one process for each of `mib`.
 
-    units: 0: no request, and no use of CUDA, which is absent then. mib: taken of each card beyond a context, by default nothing. ends: it ends at once instead of holding its memory.
+    units: 0: no request, and no use of CUDA, which is absent then. mib: taken of each card beyond a context, by default
+    nothing. ends: it ends at once instead of holding its memory.
     """
     command = ["cuda-memory", "leave" if ends else "hold", *map(str, mib or (0,))]
     without = ["sh", "-c", "echo END 0.; exec sleep 1000000"]

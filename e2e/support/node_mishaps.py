@@ -1,4 +1,4 @@
-"""What may happen at any time to the programs of a node with NVIDIA cards."""
+"""Mishaps of the programs of a node with NVIDIA cards, which may happen at any time."""
 
 import os
 import signal

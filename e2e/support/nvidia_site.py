@@ -152,17 +152,18 @@ class NvidiaSite:
         way: str,
         driver: str,
         cards: int,
-        kubelet: Json | None = None,
         *,
+        first: int = 0,
+        kubelet: Json | None = None,
         instances: Sequence[tuple[int, int]] = (),
         **configuration: object,
     ) -> AsyncIterator[NvidiaNode]:
         """Yield a separate node with our plugin, once that is ready. way: of WAYS. driver: of DRIVERS.
 
-        kubelet, configuration: fields of the kubelet's configuration and of the plugin's that differ. instances: as in
-        `NvidiaHardware`.
+        first: number of its first card: no two nodes of a cluster may have the same card. kubelet, configuration:
+        fields of the kubelet's configuration and of the plugin's that differ. instances: as in `NvidiaHardware`.
         """
-        hardware = self._hardware(WAYS[way], DRIVERS[driver], cards)
+        hardware = self._hardware(WAYS[way], DRIVERS[driver], range(first, first + cards))
         hardware.instances = instances
         with LocalNode(self.cluster, f"nvidia-{next(_NUMBERS)}", kubelet=kubelet, hardware=hardware) as node:
             node.import_images(self.folder / "image.tar")
@@ -171,9 +172,9 @@ class NvidiaSite:
                     await plugin.ready()
                     yield NvidiaNode(node, plugin, hardware, admin, way)
 
-    def _hardware(self, way: Way, root: Path, cards: int) -> NvidiaHardware:
+    def _hardware(self, way: Way, root: Path, numbers: range) -> NvidiaHardware:
         driver = self.folder / ("driver-with-limits" if way.limits else "driver")
-        return NvidiaHardware(driver, cards, root, way.runtime, way.specs, way.limits)
+        return NvidiaHardware(driver, len(numbers), root, way.runtime, way.specs, way.limits, numbers.start)
 
 
 @contextmanager

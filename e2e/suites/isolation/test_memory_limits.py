@@ -1,21 +1,36 @@
 """Limits of memory that NVIDIA's driver enforces: NVIDIA's own hook sets them, driver and cards are stand-ins."""
 
+import asyncio
 import os
 import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from config.protocol import names
 from e2e.control_plane.admin import Json
 from e2e.node.node_pods import PODS, note_of, pod_seen, waits_because
 from e2e.support.gpu_site import is_unschedulable
-from e2e.support.memory_limits import CARD_MIB, FAILS, OWN_LIMITS, expected, limited_pod, sizes, taking, wrong
+from e2e.support.memory_limits import (
+    CARD_MIB,
+    CONTEXT_MIB,
+    FAILS,
+    OWN_LIMITS,
+    expected,
+    limited_pod,
+    sizes,
+    taking,
+    wrong,
+)
 from e2e.support.nvidia_site import END, NvidiaNode, NvidiaSite
 from e2e.support.shared_node import GIB, pods, written_by
 from tests.support.nvidia import memory
 from tests.support.nvidia.memory import MIB, NO_LIMIT, Limits
 
+_USED: Final = "gpushare_device_plugin_container_memory_used_bytes"
 _REQUIRED: Final = {names.ISOLATION: names.ISOLATION_REQUIRED}
 
 pytestmark = pytest.mark.usefixtures("node_ready")
@@ -76,6 +91,33 @@ async def test_processes_of_a_container_get_no_more_than_its_limit_together(nvid
                 f"process 2 {uuid} 100 2",
             ]
             assert f"process 0 {uuid} 60000 0" in written_by(on.node.container(beside), END)[0]
+
+
+async def test_the_used_memory_of_a_container_is_known_without_its_processes(
+    nvidia: NvidiaSite, tmp_path: Path
+) -> None:
+    async with nvidia.node("limits", "/", 1, hostProc=str(tmp_path), reconcileInterval="30s") as on:
+        wanted = [limited_pod(on, "three", taking(10, 1000, 2000, 3000)), limited_pod(on, "beside", taking(10, 5000))]
+        async with pods(on.admin, wanted) as created:
+            found = await on.settled(created)
+            for pod in found:
+                written_by(on.node.container(pod), END)
+            # Each process has a context too.
+            taken = {"three": 1000 + 2000 + 3000 + 3 * CONTEXT_MIB, "beside": 5000 + CONTEXT_MIB}
+            shown = await used(on, lambda now: now.keys() == taken.keys())
+            assert shown == {pod: pytest.approx(mib * MIB, rel=0.01) for pod, mib in taken.items()}
+
+
+async def used(on: NvidiaNode, wanted: Callable[[Mapping[str, float]], bool]) -> dict[str, float]:
+    """Return pod -> used bytes according to the plugin's metrics, once they are as wanted. Raises TimeoutError."""
+    async with asyncio.timeout(90):
+        while True:
+            text = await on.plugin.page("/metrics")
+            samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+            found = {one.labels["pod"]: one.value for one in samples if one.name == _USED}
+            if wanted(found):
+                return found
+            await asyncio.sleep(1)
 
 
 async def test_a_pod_that_requires_isolation_waits_where_nothing_enforces_it(nvidia: NvidiaSite) -> None:
