@@ -11,6 +11,7 @@ import contextlib
 import random
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,7 @@ from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.health.releases import Releases, socket_path
 from deviceplugin.health.states import CardStates
 from deviceplugin.isolation.make import IsolationParts, isolation_for, node_kind, shared_in
+from deviceplugin.isolation.mps_drain import MpsDrain
 from deviceplugin.isolation.node_isolation import NodeIsolation
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
@@ -49,6 +51,7 @@ from deviceplugin.node.publisher import NodeApi, NodePublisher
 from deviceplugin.node.starts import StartsFile
 from deviceplugin.node.watch import NodeWatch
 from deviceplugin.reconcile.limit_reader import LimitReader
+from deviceplugin.reconcile.process_owners import pods_of
 from deviceplugin.reconcile.reconciler import Reconciler
 from deviceplugin.reconcile.settings import reconcile_settings
 from deviceplugin.report import series
@@ -103,6 +106,7 @@ class NodePlugin:
         self._cards, self._keeper = self._make_cards(backend)
         self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
         self._isolation = self._make_isolation(backend)
+        self._drain = self._make_drain()
         record = self._recorder.record
         listeners = InjectionListeners(
             not_ready=lambda problem: record(NodeEvent("GPUNotReady", problem)),
@@ -130,6 +134,7 @@ class NodePlugin:
                     self._keeper.run(),
                     self._serve_orders(),
                     self._isolation.mps.run(),
+                    self._drain.run(),
                     self._cards.run(),
                     self._cards.follow_pods(),
                     self._cards.publisher.run(),
@@ -232,6 +237,7 @@ class NodePlugin:
             release=lambda text: self._releases.follow(text),  # noqa: PLW0108 - not built yet
             uncovered=lambda: self._injection.uncovered,
             isolation=lambda: self._isolation.of_cards(),  # noqa: PLW0108 - not built yet
+            compute=lambda: self._isolation.compute_of_cards(),  # noqa: PLW0108 - not built yet
             untrusted_until_s=self._starts.untrusted_until_s(),
         )
         keeper = CardKeeper(
@@ -246,6 +252,10 @@ class NodePlugin:
             shared_in=lambda: shared_in(self._kind.mechanism),
         )
         return cards, keeper
+
+    def _make_drain(self) -> MpsDrain:
+        owners = partial(pods_of, Path(self._configuration.host_proc), self._view.pods)
+        return MpsDrain(cards=self._isolation.mps, view=self._view, pods_of=owners, wall_s=time.time)
 
     def _make_isolation(self, backend: CardBackend) -> NodeIsolation:
         parts = IsolationParts(

@@ -37,8 +37,8 @@ class TaintEntry(Section):
 class CardGroup(Section):
     """Equal cards. links: to every other card of the group, or by card index as in the inventory.
 
-    isolation: what enforces shares of their memory; "" if nothing does. parent: UUID of the card that they are MIG
-    instances of.
+    isolation: what enforces shares of their memory; "" if nothing does. compute: how programs share their processors,
+    as in the inventory. parent: UUID of the card that they are MIG instances of.
     """
 
     model: str
@@ -48,6 +48,7 @@ class CardGroup(Section):
     numa: int | None = None
     links: str | dict[str, str] = Field(default_factory=dict)
     isolation: Literal["", "driver", "mps", "hami-core", "own"] = ""
+    compute: Literal["", "mps"] = ""
     parent: str = ""
 
     @field_validator("uuid", "parent")

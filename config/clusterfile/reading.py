@@ -333,6 +333,7 @@ def _cards(group: NodeGroup, node: str, unit_mib: int) -> tuple[inventory.Card, 
                 numa=alike.numa,
                 links=_links(alike, index, indexes),
                 isolation=alike.isolation,
+                compute=alike.compute,
                 parent=alike.parent,
             )
             for index in indexes

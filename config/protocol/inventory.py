@@ -48,6 +48,7 @@ class Card:
     reason: one word for a health that is not healthy, such as `mig` or `xid-79`; "" otherwise.
     links: index of another card -> the kind of link, such as `NV12`.
     isolation: what enforces the share of memory on it: `driver`, `mps`, `hami-core` or `own`; "" if nothing does.
+    compute: `mps` if programs share its processors through MPS; "" if they take turns.
     parent: UUID of the card that a MIG instance is a part of; "" for a whole card.
     """
 
@@ -62,6 +63,7 @@ class Card:
     pci: str = ""
     links: dict[str, str] = field(default_factory=dict)
     isolation: str = ""
+    compute: str = ""
     parent: str = ""
 
 
@@ -90,6 +92,7 @@ class _WireCard(msgspec.Struct, rename="camel", omit_defaults=True):
     pci: str = ""
     links: dict[str, str] = {}
     isolation: Annotated[str, msgspec.Meta(max_length=_LONGEST_KIND)] = ""
+    compute: Annotated[str, msgspec.Meta(max_length=_LONGEST_KIND)] = ""
     parent: Annotated[str, msgspec.Meta(max_length=card_uuid.LONGEST)] = ""
 
 
@@ -125,6 +128,7 @@ def encode(inventory: Inventory) -> str:
             pci=card.pci,
             links=card.links,
             isolation=card.isolation,
+            compute=card.compute,
             parent=card.parent,
         )
         for card in inventory.cards
@@ -175,6 +179,7 @@ def _card(wire: _WireCard) -> Card:
         pci=wire.pci,
         links=wire.links,
         isolation=wire.isolation,
+        compute=wire.compute,
         parent=wire.parent,
     )
 

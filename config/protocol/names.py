@@ -25,6 +25,8 @@ EXCLUSIVE: Final = "gpushare/exclusive"
 # `required`: only a card on which something enforces the pod's share of memory.
 ISOLATION: Final = "gpushare/isolation"
 ISOLATION_REQUIRED: Final = "required"
+# How programs share a card's processors: only a card with MPS, or only one without.
+COMPUTE_MODE: Final = "gpushare/compute-mode"
 # Units that a container may use while they are free: `memory_limit`.
 GPU_MEM_LIMIT: Final = "gpushare/gpu-mem-limit"
 CARD_AFFINITY: Final = "gpushare/card-affinity"
@@ -85,7 +87,7 @@ UNHEALTHY_KEY: Final = "gpus"
 POD_ANNOTATIONS: Final = frozenset(
     {
         *(GPU_COUNT, CARD_MODELS, CARD_UUIDS, CARD_POLICY, NODE_POLICY, EXCLUSIVE, CARD_AFFINITY, CARD_ANTI_AFFINITY),
-        *(ISOLATION, GPU_MEM_LIMIT),
+        *(ISOLATION, COMPUTE_MODE, GPU_MEM_LIMIT),
         *ALLOCATION_KEYS,
     }
 )

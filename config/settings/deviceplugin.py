@@ -104,6 +104,11 @@ class Mps(Section):
         default="plugin",
         description="Program that runs the control daemons, one per card: the plugin, or one of yours (`external`).",
     )
+    protocol: Literal["auto", 2, 3] = Field(
+        default="auto",
+        description="Protocol of the control daemons. `3`, from driver 615: a namespace per container, no `hostIPC`. "
+        "`auto`: 3 if the driver has it, the plugin runs the daemons, and `directory` has at most 22 characters.",
+    )
     control: str = Field(
         default="nvidia-cuda-mps-control",
         min_length=1,

@@ -49,6 +49,8 @@ _OWN: Final = frozenset(
 _LONGEST_CONTENT: Final = 4096
 MPS_PIPES: Final = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_LOGS: Final = "CUDA_MPS_LOG_DIRECTORY"
+# Name of each daemon's server, with protocol 3: short, because it is part of a socket's path.
+MPS_SERVER: Final = "mps"
 _HAMI_LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
 _HAMI_CACHE: Final = "/usr/local/vgpu/cache"
 _HAMI_LOCKS: Final = "/tmp/vgpulock"  # noqa: S108 - the library has the path built in
@@ -184,6 +186,19 @@ def mps(settings: Mps) -> IsolationMechanism:
         mounts=(IsolationMount(container_path=pipes, host_path=pipes, read_only=False),),
         preparation="mps",
         host_ipc=True,
+    )
+
+
+def mps_namespace(settings: Mps, namespace: str) -> IsolationMechanism:
+    """Return MPS of protocol 3: the container's namespace has its limits, and the client finds it by its directory.
+
+    Source: NVIDIA, Multi-Process Service, "MPS v3 Namespaces".
+    """
+    pipes = f"{settings.directory}/{{uuid}}/{MPS_SERVER}/{namespace}"
+    return IsolationMechanism(
+        environment={MPS_PIPES: pipes},
+        mounts=(IsolationMount(container_path=pipes, host_path=pipes, read_only=False),),
+        preparation="mps",
     )
 
 

@@ -19,11 +19,12 @@ from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.mode import Coverage
 from deviceplugin.driver.cards import EXCLUSIVE_PROCESS
 from deviceplugin.health.states import CardStates
+from deviceplugin.isolation.compute_modes import ComputeModes, ModeSetter
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.isolation.driver_limits import LimitSupport
 from deviceplugin.isolation.host_cgroup import cgroup_problem
 from deviceplugin.isolation.kind import MPS, KindFile, NodeKind
-from deviceplugin.isolation.mps_cards import ComputeModes, ModeSetter, MpsCards, MpsMetrics
+from deviceplugin.isolation.mps_cards import MpsCards, MpsMetrics
 from deviceplugin.isolation.node_isolation import NodeIsolation
 from deviceplugin.node.events import NodeEvent
 from scheduler.kube.port import PodKey
@@ -185,7 +186,11 @@ def _mps_cards(configuration: DevicePluginConfiguration, parts: IsolationParts, 
     return MpsCards(
         settings=configuration.mps,
         modes=ComputeModes(state, parts.driver, lambda: states.readings),
-        wanted=lambda: cards_for_daemons(states) if kind.mechanism.preparation == MPS else (),
+        # Which protocol a daemon speaks depends on the driver's version.
+        wanted=lambda: cards_for_daemons(states) if kind.mechanism.preparation == MPS and states.driver else (),
+        # Own descriptions name the variables and pipes of protocol 2.
+        driver=lambda: states.driver if kind.now == MPS else "",
+        live=lambda: {pod.metadata.uid for pod in parts.view.pods} if parts.view.pods.complete else None,
         clients=lambda uuid: pods_with(parts.view, uuid),
         record=parts.record,
         backoff_s=parts.backoff_s,

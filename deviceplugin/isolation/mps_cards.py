@@ -3,103 +3,29 @@
     wanted ──▶ its compute mode, its daemon ──▶ clients may start
     no longer wanted, or the plugin stops ──▶ its daemon ends, its compute mode is restored
 
-Sets the compute mode of these cards to one process at a time, and restores it later. The earlier mode is kept in a
-file, so that a killed or reconfigured plugin restores it too.
+With protocol 2, it sets the compute mode of these cards to one process at a time, and restores it later.
 Owned by the event loop.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
 from config.settings.deviceplugin import Mps
-from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, SourceFailed
-from deviceplugin.files import replace_file
-from deviceplugin.isolation.mps_daemon import ControlFailed, MpsControl, MpsDaemon, MpsPace
+from deviceplugin.isolation.compute_modes import ComputeModes
+from deviceplugin.isolation.mps_control import ControlFailed, protocol_of
+from deviceplugin.isolation.mps_daemon import MpsDaemon, MpsPace
+from deviceplugin.isolation.mps_namespaces import MpsNamespace, NamespaceControl, control_of
 from deviceplugin.node.events import NodeEvent
 from deviceplugin.report import series
 from scheduler.kube.port import PodKey
 
-FILE: Final = "compute-modes.json"
-_VERSION: Final = 1
 log = structlog.get_logger()
-
-
-class _Document(msgspec.Struct, frozen=True):
-    version: int
-    before: dict[str, str]
-
-
-class ModeSetter(Protocol):
-    """Port: the part of `driver.cards.Driver` that sets the compute mode."""
-
-    async def set_compute_mode(self, uuid: str, mode: str) -> None:
-        """Set the mode. mode: as in `CardReading`. Raises SourceFailed."""
-        ...
-
-
-class ComputeModes:
-    """Compute modes set by the plugin. before: UUID -> the card's earlier mode."""
-
-    def __init__(self, state: Path, driver: ModeSetter, readings: Callable[[], Mapping[str, CardReading]]) -> None:
-        """readings: UUID -> the last reading, if any."""
-        self._path = state / FILE
-        self._driver = driver
-        self._readings = readings
-        self.before = load(self._path)
-
-    async def exclusive(self, uuid: str) -> str:
-        """Let only one process, the MPS server, use the card. Return why that failed, or ""."""
-        reading = self._readings().get(uuid)
-        if reading is None:
-            return "the driver has not reported this card's state yet"
-        if reading.compute_mode == EXCLUSIVE_PROCESS:
-            return ""
-        try:
-            if uuid not in self.before:
-                self._save({**self.before, uuid: reading.compute_mode})
-            await self._driver.set_compute_mode(uuid, EXCLUSIVE_PROCESS)
-        except (SourceFailed, OSError) as error:
-            return f"its compute mode cannot be set: {error}"
-        log.info("compute_mode.set", uuid=uuid, before=reading.compute_mode or "DEFAULT")
-        return ""
-
-    async def restore(self, uuid: str) -> str:
-        """Restore the earlier mode, if the plugin changed it. Return why that failed, or ""."""
-        if uuid not in self.before:
-            return ""
-        try:
-            await self._driver.set_compute_mode(uuid, self.before[uuid])
-            self._save({other: mode for other, mode in self.before.items() if other != uuid})
-        except (SourceFailed, OSError) as error:
-            return f"card {uuid}: its compute mode cannot be restored: {error}"
-        log.info("compute_mode.given_back", uuid=uuid)
-        return ""
-
-    def _save(self, before: dict[str, str]) -> None:
-        replace_file(self._path, msgspec.json.encode(_Document(_VERSION, before)))
-        self.before = before
-
-
-def load(path: Path) -> dict[str, str]:
-    """Return UUID -> the mode to restore; empty if the file is missing or unreadable."""
-    try:
-        document = msgspec.json.decode(path.read_bytes(), type=_Document)
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        log.warning("state.unreadable", reason=f"{path.name} cannot be read: {error}; starting with an empty record")
-        return {}
-    return document.before
-
-
 _LOOK_S: Final = 5.0
 _KNOWN_S: Final = 0.1
 
@@ -122,7 +48,8 @@ class MpsMetrics:
 class MpsCards:
     """All daemons. wanted: UUIDs of the cards to serve. clients: the pods that have a card. record: receives an event.
 
-    metrics: None if daemons are never wanted, and only modes are restored.
+    metrics: None if daemons are never wanted, and only modes are restored. driver: returns its version, "" while it is
+    unknown. live: returns the UIDs of the node's pods; None while they are unknown.
     """
 
     settings: Mps
@@ -132,6 +59,8 @@ class MpsCards:
     record: Callable[[NodeEvent], None]
     backoff_s: Callable[[int], float]
     metrics: MpsMetrics | None = None
+    driver: Callable[[], str] = str
+    live: Callable[[], Collection[str] | None] = lambda: None
     pace: MpsPace = field(default_factory=MpsPace)
     _daemons: dict[str, MpsDaemon] = field(default_factory=dict)
     _running: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
@@ -147,6 +76,45 @@ class MpsCards:
     def has(self, uuid: str) -> bool:
         """Return whether the card has a daemon, ready or not."""
         return uuid in self._daemons
+
+    def serving(self) -> set[str]:
+        """Return the UUIDs of the cards that programs share through MPS, now or soon."""
+        return {*self._daemons, *self.wanted()}
+
+    def has_namespaces(self, uuid: str) -> bool:
+        """Return whether the card's daemon has a namespace for each container, now or once it starts."""
+        if daemon := self._daemons.get(uuid):
+            return isinstance(daemon.control, NamespaceControl)
+        return protocol_of(self.settings, self.driver()) == NamespaceControl.protocol
+
+    async def admit(self, uuid: str, namespace: MpsNamespace) -> str:
+        """Ensure that the namespace of a container that starts exists. Return why it does not, or ""."""
+        daemon = self._daemons.get(uuid)
+        if daemon is None or not isinstance(daemon.control, NamespaceControl):
+            return f"card {uuid}: its MPS daemon has no namespaces"
+        try:
+            await daemon.control.add(namespace, self.pace.answer_s)
+        except ControlFailed as error:
+            return f"card {uuid}: {error}"
+        return ""
+
+    async def drain(self, uuid: str, of_pod: Callable[[Sequence[int]], Awaitable[Sequence[int]]]) -> None:
+        """Terminate clients of the card, each after its pending work. of_pod: returns which of these PIDs."""
+        daemon = self._daemons.get(uuid)
+        if daemon is None or not daemon.ready.is_set():
+            return
+        try:
+            pids = await of_pod(await daemon.control.clients(self.pace.answer_s))
+        except (ControlFailed, OSError) as error:
+            log.warning("mps.not_drained", uuid=uuid, reason=str(error))
+            return
+        for pid in pids:
+            try:
+                await daemon.drain(pid)
+            except ControlFailed as error:
+                log.warning("mps.not_drained", uuid=uuid, pid=pid, reason=str(error))
+            else:
+                log.info("mps.drained", uuid=uuid, pid=pid)
 
     async def ready(self, uuid: str, within_s: float) -> str:
         """Wait at most `within_s` until a client of the card may start. Return why it may not, or ""."""
@@ -191,14 +159,28 @@ class MpsCards:
             self._begin(uuid, tasks)
         for uuid in sorted(self.modes.before.keys() - self._daemons.keys()):
             await self._restore(uuid)
+        await self._remove_namespaces()
+
+    async def _remove_namespaces(self) -> None:
+        """Delete the namespaces of pods that are gone. One with clients is tried again later."""
+        if (live := self.live()) is None:
+            return
+        for daemon in tuple(self._daemons.values()):
+            if not isinstance(daemon.control, NamespaceControl):
+                continue
+            for name in [one.name for one in daemon.control.namespaces.values() if one.pod_uid not in live]:
+                with contextlib.suppress(ControlFailed):
+                    await daemon.control.remove(name, self.pace.answer_s)
 
     def _begin(self, uuid: str, tasks: asyncio.TaskGroup) -> None:
         try:
-            control = MpsControl(self.settings, uuid)
+            control = control_of(self.settings, uuid, protocol_of(self.settings, self.driver()))
         except ControlFailed as error:
             self._refused[uuid] = str(error)
             return
-        daemon = MpsDaemon(uuid, control, self.modes.exclusive, self._state_changed, self.backoff_s, self.pace)
+        # A namespace's client needs no compute mode of its card; an earlier plugin may have set one.
+        set_mode = self.modes.restore if isinstance(control, NamespaceControl) else self.modes.exclusive
+        daemon = MpsDaemon(uuid, control, set_mode, self._state_changed, self.backoff_s, self.pace)
         self._daemons[uuid] = daemon
         self._running[uuid] = tasks.create_task(daemon.run())
 

@@ -9,7 +9,7 @@ import msgspec
 
 from config.protocol import names
 from config.protocol.isolation import DRIVER
-from config.settings.isolation import NONE, IsolationMechanism
+from config.settings.isolation import NONE, IsolationMechanism, mps_namespace
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
 from deviceplugin.allocation.start_errors import limit_hook_error
 from deviceplugin.allocation.view import NodeRecords
@@ -20,6 +20,7 @@ from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.isolation.driver_limits import LimitSupport
 from deviceplugin.isolation.kind import MPS, NOTHING, NodeKind
 from deviceplugin.isolation.mps_cards import MpsCards
+from deviceplugin.isolation.mps_namespaces import MpsNamespace, namespace_of
 from deviceplugin.node.events import NodeEvent
 from deviceplugin.report.status import AllocationStatus
 from scheduler.kube.objects import PodObject
@@ -69,14 +70,18 @@ class NodeIsolation:
         required, mechanism = self._required_by(share), self._mechanism(share)
         if required:
             self._unlimited.pop((share.pod.uid, share.container.name), None)
-        elif self.kind.now == DRIVER:
+        else:
             self._give_up_limits(share)
         if required and (lacking := self._unenforced(share)):
             return f"container {share.container.name} needs memory isolation ({required}): {lacking}"
         await asyncio.to_thread(self.directories.make, share, mechanism)
-        if mechanism.preparation == MPS:
-            return await self.mps.ready(share.shares[0].uuid, _READY_WITHIN_S)
-        return ""
+        if mechanism.preparation != MPS:
+            return ""
+        uuid = share.shares[0].uuid
+        lacking = await self.mps.ready(uuid, _READY_WITHIN_S)
+        if lacking or not self._has_namespace(share):
+            return lacking
+        return await self.mps.admit(uuid, self._namespace(share))
 
     def additions(self, share: ContainerShare) -> Additions:
         added = fill.additions(self._mechanism(share), share, str(self.directories.state))
@@ -85,7 +90,8 @@ class NodeIsolation:
 
     def limit(self, share: ContainerShare) -> DriverLimit | None:
         """Return the limits that the driver enforces for the container from its next start; None if it has none."""
-        if self.kind.now != DRIVER or self._unenforced(share):
+        by_driver = self.kind.now == DRIVER or self._has_namespace(share)
+        if not by_driver or self._without_driver(share):
             return None
         return share.driver_limit(self.view.cards())
 
@@ -110,8 +116,18 @@ class NodeIsolation:
         """Return UUID -> what enforces shares of the card, as in the inventory; "" if nothing does."""
         if self.kind.now == DRIVER:
             return {uuid: "" if lacking else DRIVER for uuid, lacking in self.missing().items()}
-        word = self.kind.of_card()
-        return {card.uuid: "" if card.mig or card.parent else word for card in self.driver_cards()}
+        word, missing = self.kind.of_card(), self.missing()
+
+        def kind(card: DriverCard) -> str:
+            by_driver = self.kind.now == MPS and self.mps.has_namespaces(card.uuid) and not missing[card.uuid]
+            return "" if card.mig or card.parent else DRIVER if by_driver else word
+
+        return {card.uuid: kind(card) for card in self.driver_cards()}
+
+    def compute_of_cards(self) -> dict[str, str]:
+        """Return UUID -> how programs share the card's processors, as in the inventory."""
+        serving = self.mps.serving()
+        return {card.uuid: MPS if card.uuid in serving else "" for card in self.driver_cards()}
 
     def missing(self) -> dict[str, str]:
         """Return UUID -> why the driver cannot enforce shares of the card; "" if it can."""
@@ -121,14 +137,32 @@ class NodeIsolation:
     def _mechanism(self, share: ContainerShare) -> IsolationMechanism:
         """Return the mechanism for the container: none on a MIG instance."""
         instances = {card.uuid for card in self.driver_cards() if card.parent}
-        return self.kind.mechanism if instances.isdisjoint(share.uuids) else NONE
+        if not instances.isdisjoint(share.uuids):
+            return NONE
+        return self._by_namespace(share) if self._has_namespace(share) else self.kind.mechanism
+
+    def _by_namespace(self, share: ContainerShare) -> IsolationMechanism:
+        return mps_namespace(self.mps.settings, namespace_of(share.pod.uid, share.container.name))
+
+    def _has_namespace(self, share: ContainerShare) -> bool:
+        return self.kind.now == MPS and self.mps.has_namespaces(share.shares[0].uuid)
+
+    def _namespace(self, share: ContainerShare) -> MpsNamespace:
+        """Return the container's namespace. MPS limits its memory only where the driver does not."""
+        limit = None if self.limit(share) else share.driver_limit(self.view.cards())
+        name = namespace_of(share.pod.uid, share.container.name)
+        return MpsNamespace(name, share.pod.uid, share.percent, limit.hard_mib if limit else None)
 
     def _unenforced(self, share: ContainerShare) -> str:
         """Return why nothing enforces the container's share; "" if something does."""
         if self.kind.now == NOTHING:
             return "nothing enforces it on this node (isolation: none)"
         if self.kind.now != DRIVER:
-            return "" if self._mechanism(share) is self.kind.mechanism else "a MIG instance is not divided further"
+            return "a MIG instance is not divided further" if self._mechanism(share) is NONE else ""
+        return self._without_driver(share)
+
+    def _without_driver(self, share: ContainerShare) -> str:
+        """Return why the driver does not enforce the container's share; "" if it does."""
         found = self.missing()
         lacking = [f"card {uuid}: {why}" for uuid in share.uuids if (why := found.get(uuid, _UNNAMED))]
         return "; ".join(lacking) or self._unlimited.get((share.pod.uid, share.container.name), "")
@@ -166,12 +200,12 @@ class NodeIsolation:
 
         allocating: whether the kubelet waits for an Allocate.
         """
-        before = self.of_cards()
+        before = self.of_cards(), self.compute_of_cards()
         while True:
             await asyncio.sleep(self.again_s)
             if self.view.pods.complete and not allocating():
                 self._settle()
-            now = self.of_cards()
+            now = self.of_cards(), self.compute_of_cards()
             if now != before:
                 before = now
                 moved()

@@ -50,7 +50,7 @@ class NodeCards:
     announcement. release: applies the annotation of that name; returns whether it is served. whole: the cards as
     announced, including the units used outside: decisions for pods stay valid if another process fills the card.
     untrusted_until_s: Unix seconds until which the scheduler is asked to wait although a kubelet follows the devices.
-    uncovered: UUID -> why containers cannot get that card. isolation: UUID -> what enforces shares of that card.
+    uncovered: UUID -> why containers cannot get that card. isolation, compute: UUID -> text for the inventory.
     """
 
     terms: Terms
@@ -67,6 +67,7 @@ class NodeCards:
     release: Callable[[str], Awaitable[bool]]
     uncovered: Callable[[], Mapping[str, str]] = dict
     isolation: Callable[[], Mapping[str, str]] = dict
+    compute: Callable[[], Mapping[str, str]] = dict
     untrusted_until_s: float = 0.0
     latest: Inventory | None = None
     whole: tuple[inventory.Card, ...] = ()
@@ -156,11 +157,15 @@ class NodeCards:
 
     async def _announce(self) -> None:
         cordoned, cordon = cordoned_uuids(self._operator_text(names.CORDON), self.states.cards)
-        announced, isolation = self._usable(self.states.announced()), self.isolation()
+        announced = self._usable(self.states.announced())
+        isolation, compute = self.isolation(), self.compute()
 
         def described(outside_mib: Mapping[str, int]) -> Inventory:
             found = node_inventory(self.states.driver, self.states.cards, announced, cordoned, self.terms, outside_mib)
-            cards = tuple(replace(card, isolation=isolation.get(card.uuid, "")) for card in found.cards)
+            cards = tuple(
+                replace(card, isolation=isolation.get(card.uuid, ""), compute=compute.get(card.uuid, ""))
+                for card in found.cards
+            )
             return replace(found, cards=cards, withheld=inventory.NO_INJECTION if self.devices.withheld() else "")
 
         whole, found = described({}), described(self._outside_mib)

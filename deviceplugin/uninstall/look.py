@@ -13,6 +13,7 @@ import msgspec
 
 from config.protocol.quantity import QuantityError
 from config.settings.deviceplugin import DevicePluginConfiguration
+from config.settings.isolation import MPS_SERVER
 from config.settings.mistakes import ConfigurationError
 from deviceplugin import lock
 from deviceplugin.allocation import journal
@@ -21,10 +22,11 @@ from deviceplugin.backends import GENERATED, GENERATED_SPEC, SIMULATED_CARDS
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.files import temporary
 from deviceplugin.health import record, releases
-from deviceplugin.isolation import fill, kind, make, mps_cards
+from deviceplugin.isolation import compute_modes, fill, kind, make
 from deviceplugin.isolation.kind import MPS, KindFile
 from deviceplugin.isolation.make import mechanisms_of
-from deviceplugin.isolation.mps_daemon import ControlFailed, ControlSilent, MpsControl
+from deviceplugin.isolation.mps_control import ControlFailed, ControlSilent, MpsControl
+from deviceplugin.isolation.mps_namespaces import control_of
 from deviceplugin.kubelet import checkpoint, session
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError, KubeletContainer
 from deviceplugin.kubelet.client import KubeletSilent, PodResources
@@ -41,7 +43,7 @@ _DAEMON_ANSWERS_WITHIN_S: Final = 5.0
 _CARD: Final = re.compile(r"GPU-[-0-9A-Za-z]{1,60}", re.ASCII)
 _FILES: Final = (
     *(lock.FILE, journal.FILE, session.FILE, starts.FILE, record.FILE, record.INVENTORY_FILE, releases.SOCKET),
-    *(mps_cards.FILE, kind.FILE),
+    *(compute_modes.FILE, kind.FILE),
 )
 # Directory -> files that the plugin writes there; None: files with any name.
 _DIRECTORIES: Final = {
@@ -136,9 +138,10 @@ async def _left_by_daemons(c: DevicePluginConfiguration) -> list[Path]:
     """
     left: list[Path] = []
     for uuid in await asyncio.to_thread(_cards_with_daemons, c):
+        control = MpsControl(c.mps, uuid)
         try:
-            control = MpsControl(c.mps, uuid)
-            await control.ask(_DAEMON_ANSWERS_WITHIN_S)
+            protocol = 3 if (control.pipes / MPS_SERVER).is_dir() else 2
+            await control_of(c.mps, uuid, protocol).ask(_DAEMON_ANSWERS_WITHIN_S)
         except ControlSilent:
             continue  # There may be one.
         except ControlFailed:
@@ -196,7 +199,7 @@ def _entry(path: Path, of_the_node: list[Path]) -> Item:
         if all(_is_file(one) if written is None else one.name in written for one in path.iterdir()):
             return Item(ItemKind.TREE, str(path))
     elif not directory and path.name in OURS - _DIRECTORIES.keys():
-        return Item(ItemKind.MODES if path.name == mps_cards.FILE else ItemKind.FILE, str(path))
+        return Item(ItemKind.MODES if path.name == compute_modes.FILE else ItemKind.FILE, str(path))
     return Item(ItemKind.FILE, str(path), "it was not written by the plugin", theirs=True)
 
 

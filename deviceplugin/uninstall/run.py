@@ -19,9 +19,9 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin import lock
 from deviceplugin.backends import backend_for
 from deviceplugin.driver.cards import Driver, SourceFailed
-from deviceplugin.isolation import mps_cards
+from deviceplugin.isolation import compute_modes
+from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.directories import remove_tree
-from deviceplugin.isolation.mps_cards import ComputeModes
 from deviceplugin.lock import AlreadyRunning, InstanceLock, LockUnknown
 from deviceplugin.node.publisher import NodeApi
 from deviceplugin.uninstall.look import look
@@ -71,7 +71,7 @@ class Hands:
 
     async def _not_given_back(self, path: Path) -> str:
         """Restore each card's compute mode. Return why that failed; "" if it succeeded."""
-        if not mps_cards.load(path):
+        if not compute_modes.load(path):
             return ""
         driver = self.driver()
         try:

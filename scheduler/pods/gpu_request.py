@@ -7,7 +7,7 @@ shows its message.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from config.protocol import memory_limit, names, quantity
 from scheduler.kube.objects import Container, PodObject
@@ -21,13 +21,24 @@ _NO_CARD_HAS_MIB: Final = 1 << 26
 _BYTES: Final = ("Mi", "Gi", "Ti", "Pi", "Ei")
 _LONGEST_SHOWN: Final = 32
 _DIGITS_OF_UNITS: Final = 4
+_Choice = TypeVar("_Choice", bound=StrEnum)
 # Traits of a card, as bits. ENFORCED: something enforces each pod's share of its memory. WHOLE: not a MIG instance.
+# BY_MPS: programs share its processors through MPS. BY_TURNS: they take turns, as without MPS.
 ENFORCED: Final = 1
 WHOLE: Final = 2
+BY_MPS: Final = 4
+BY_TURNS: Final = 8
 
 
 class GpuRequestError(ValueError):
     """A request that is invalid or that no cluster can meet. The message names the key and the expected value."""
+
+
+class ComputeMode(StrEnum):
+    """How programs share the processors of a card."""
+
+    MPS = "mps"
+    TIME_SLICING = "time-slicing"
 
 
 class PlacementPolicy(StrEnum):
@@ -69,6 +80,7 @@ class GpuRequest:
     units_per_card: units on each card by the container formula, >= 1.
     containers, init_containers: units of each container on **one** card; 0 if it requests none.
     isolated: only cards on which something enforces the pod's share of memory.
+    compute_mode: only cards whose processors are shared in this way; None for any.
     limit_units: units over all cards that the pod may use while they are free; None for no more than its request.
     card_policy, node_policy: None for the policy of the profile.
     """
@@ -81,6 +93,7 @@ class GpuRequest:
     models: Selection = Selection()
     uuids: Selection = Selection()
     isolated: bool = False
+    compute_mode: ComputeMode | None = None
     limit_units: int | None = None
     card_policy: PlacementPolicy | None = None
     node_policy: PlacementPolicy | None = None
@@ -93,7 +106,8 @@ class GpuRequest:
     @property
     def traits(self) -> int:
         """Traits that each of its cards must have. Several MIG instances are no use: CUDA sees one per process."""
-        return (ENFORCED if self.isolated else 0) | (WHOLE if self.cards > 1 else 0)
+        compute = 0 if self.compute_mode is None else BY_MPS if self.compute_mode is ComputeMode.MPS else BY_TURNS
+        return (ENFORCED if self.isolated else 0) | (WHOLE if self.cards > 1 else 0) | compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +130,7 @@ def annotations_read(resources: ResourceNames) -> tuple[str, ...]:
         *(resources.gpu_count, names.EXCLUSIVE),
         *(names.CARD_MODELS, names.CARD_UUIDS),
         *(names.CARD_POLICY, names.NODE_POLICY),
-        *(names.ISOLATION, names.GPU_MEM_LIMIT),
+        *(names.ISOLATION, names.COMPUTE_MODE, names.GPU_MEM_LIMIT),
     )
 
 
@@ -153,9 +167,10 @@ def gpu_request_of(pod: PodObject, resources: ResourceNames, unit_mib: int = 102
         models=_selection(names.CARD_MODELS, annotations),
         uuids=_selection(names.CARD_UUIDS, annotations),
         isolated=_isolated(annotations),
+        compute_mode=_one_of(ComputeMode, names.COMPUTE_MODE, annotations),
         limit_units=_limit_units(pod, resources.gpu_mem),
-        card_policy=_policy(names.CARD_POLICY, annotations),
-        node_policy=_policy(names.NODE_POLICY, annotations),
+        card_policy=_one_of(PlacementPolicy, names.CARD_POLICY, annotations),
+        node_policy=_one_of(PlacementPolicy, names.NODE_POLICY, annotations),
     )
 
 
@@ -250,12 +265,12 @@ def _selection(key: str, annotations: Mapping[str, str]) -> Selection:
     return Selection(wanted or _NO_NAMES, excluded or _NO_NAMES)
 
 
-def _policy(key: str, annotations: Mapping[str, str]) -> PlacementPolicy | None:
+def _one_of(choice: type[_Choice], key: str, annotations: Mapping[str, str]) -> _Choice | None:
     text = annotations.get(key)
     if text is None:
         return None
     try:
-        return PlacementPolicy(text)
+        return choice(text)
     except ValueError:
-        allowed = ", ".join(policy.value for policy in PlacementPolicy)
+        allowed = ", ".join(one.value for one in choice)
         raise GpuRequestError(f"{key}: {text[:64]!r} is unknown; expected one of: {allowed}") from None

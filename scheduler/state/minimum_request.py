@@ -59,7 +59,8 @@ def minimum_request_of(
 
 
 def _any_card_will_do(request: GpuRequest) -> bool:
-    return request.cards == 1 and not (request.exclusive or request.isolated or request.models or request.uuids)
+    selective = request.exclusive or request.isolated or request.compute_mode or request.models or request.uuids
+    return request.cards == 1 and not selective
 
 
 def _models(asked: Selection, model_code: dict[str, int]) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from config.settings import isolation
+from deviceplugin.isolation.mps_namespaces import namespace_of
 from e2e.control_plane.admin import Admin, Json, seen
 from e2e.node.node_pods import PODS
 from e2e.programs.plugin_process import DevicePluginProcess
@@ -119,6 +120,38 @@ async def ends_and_is_told(
     async with asyncio.timeout(SOON_S):
         while len(plugin.lines("mps.ready")) < 2:  # noqa: ASYNC110 - a log tells nobody
             await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("mode", BY_DAY)
+async def test_a_client_of_mps_with_a_namespace(shared: SharedNode, on_node: Admin, mode: str) -> None:
+    ours = {"control": str(mps_double.installed(shared.node.folder)), "protocol": 3}
+    async with shared.instead(_CARDS_MIB, mode=mode, isolation="mps", mps=ours) as plugin:
+        await plugin.ready()
+        name = f"namespace-{mode}"
+        async with pods(on_node, [wanted(name)]) as created:
+            (found,) = await all_settled(on_node, created)
+            uid, container = found["metadata"]["uid"], shared.node.container(found)
+            what_is_inside(container)
+            inside, namespace, pid = container.environment(), namespace_of(uid, "c"), container.pid
+            uuid, folder = inside["GPUSHARE_CARD_UUIDS"], shared.node.folder / "run" / "gpushare" / "mps"
+            pipes = f"/run/gpushare/mps/{uuid}/mps"
+            assert inside[isolation.MPS_PIPES] == f"{pipes}/{namespace}"
+            assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in inside
+            assert container.execute("ls", pipes) == f"{namespace}\n"
+            assert container.execute("ls", f"{pipes}/{namespace}") == "control\n"
+            (folder / uuid / mps_double.CLIENTS).write_text(f"{os.getpid()}\n{pid}\n")
+            await on_node.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 4})
+            drained = await plugin.said("mps.drained", within_s=SOON_S)
+            # It is terminated while it still runs.
+            assert (drained["pid"], container.pid) == (pid, pid)
+            last = f"namespace delete {namespace} --server=mps"
+            commands = (folder / "log" / uuid / mps_double.COMMANDS).read_text
+            async with asyncio.timeout(SOON_S):
+                while last not in commands().splitlines():  # noqa: ASYNC110 - a file tells nobody
+                    await asyncio.sleep(0.1)
+            assert [line for line in commands().splitlines() if line.startswith("client")] == [
+                f"client terminate {pid}"
+            ]
 
 
 async def test_a_client_of_mps_without_the_nodes_shared_memory(shared: SharedNode, on_node: Admin) -> None:

@@ -201,7 +201,7 @@ def _restricts(cards: CardColumns, request: GpuRequest) -> bool:
 
     A pod with several cards is common, and instances are not.
     """
-    if request.models or request.uuids or request.isolated:
+    if request.models or request.uuids or request.isolated or request.compute_mode:
         return True
     return request.cards > 1 and cards.instances > 0
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from scheduler.framework.plugin import CardRejection, CardVerdict, Detail, Numbers, Rejection
 from scheduler.plugins.card.card_choice import eligible, having, held_by_terminating, named, selected
-from scheduler.pods.gpu_request import ENFORCED, WHOLE, GpuRequest
+from scheduler.pods.gpu_request import BY_MPS, BY_TURNS, ENFORCED, WHOLE, GpuRequest
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.node_inventory import GpuState, Out
 from scheduler.state.columns.arrays import BoolArray, Int8Array, RowArray, Rows
@@ -51,6 +51,8 @@ _WITHOUT: Final[Mapping[int, tuple[str, str]]] = {
         "node(s) had too few cards on which memory is enforced (gpushare/isolation: required)",
         "memory is not enforced",
     ),
+    BY_MPS: ("node(s) had too few cards with MPS (gpushare/compute-mode: mps)", "without MPS"),
+    BY_TURNS: ("node(s) had too few cards without MPS (gpushare/compute-mode: time-slicing)", "with MPS"),
 }
 _NOT_ALLOCATABLE: Final = int(GpuState.NOT_ALLOCATABLE)
 _HELD_ALONE: Final = "held exclusively"

@@ -108,6 +108,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     | `node(s) had too few of the requested cards` | models or UUIDs leave too few | the other models |
     | `node(s) had too few whole cards (CUDA uses one MIG instance per process)` | `gpu-count` is above 1 | |
     | `node(s) had too few cards on which memory is enforced (…)` | `gpushare/isolation: required` | |
+    | `node(s) had too few cards with MPS (…)`, `… without MPS (…)` | `gpushare/compute-mode` | |
     | `node(s) had 2 unhealthy cards (xid-79)`, `suspect`, `cordoned`, … | too few cards are in use | how many |
     | `Insufficient GPU memory on one card`, `… on N cards`, `… without other pods` | too few cards have it | yes |
     | the reason of a card rule | that rule leaves too few of the cards with enough memory | |

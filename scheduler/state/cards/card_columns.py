@@ -19,7 +19,7 @@ import numpy as np
 
 from config.protocol.booked_cards import BookedCards, CardsOfNode, WrittenAllocation
 from config.protocol.inventory import MAX_UNITS, Card, Health
-from scheduler.pods.gpu_request import ENFORCED, WHOLE
+from scheduler.pods.gpu_request import BY_MPS, BY_TURNS, ENFORCED, WHOLE, ComputeMode
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.card_arrays import CardArrays
 from scheduler.state.cards.node_inventory import GpuState, NodeInventory, Out, newly_unhealthy
@@ -128,6 +128,12 @@ class _Node:
     lost: dict[str, LostCard] = field(default_factory=dict)
 
 
+def traits_of(card: Card) -> int:
+    """Return the traits of the card, as bits."""
+    enforced, whole = ENFORCED if card.isolation else 0, 0 if card.parent else WHOLE
+    return enforced | whole | (BY_MPS if card.compute == ComputeMode.MPS else BY_TURNS)
+
+
 class CardColumns(CardArrays):
     """Columns of the cards of all nodes.
 
@@ -140,7 +146,7 @@ class CardColumns(CardArrays):
     out: int8[cards, nodes], an Out: why the node, its operators or the legacy ConfigMap exclude new pods.
     holders, exclusive: int32[cards, nodes], live pods on the card, and how many of them are exclusive.
     model: int32[cards, nodes], code of the model, see `model_code`; 0 where the node has no such slot.
-    traits: int8[cards, nodes], traits of the card as bits: ENFORCED, WHOLE; 0 where the node has no such slot.
+    traits: int8[cards, nodes], traits of the card as bits, as in `pods.gpu_request`; 0 where the node has no such slot.
     state: int8[nodes], a GpuState. allocatable: int64[nodes], the kubelet's total of gpu-mem.
     counted: int64[nodes], requests of live pods that are not on unhealthy cards, as the kubelet counts them: without
     those of nominated pods.
@@ -192,7 +198,7 @@ class CardColumns(CardArrays):
             stored.unhealthy[slot, row] = card.health is Health.UNHEALTHY
             stored.out[slot, row] = out
             stored.model[slot, row] = self.model_code.setdefault(card.model, 1 + len(self.model_code))
-            stored.traits[slot, row] = (ENFORCED if card.isolation else 0) | (0 if card.parent else WHOLE)
+            stored.traits[slot, row] = traits_of(card)
             self.isolation[card.isolation] += 1
             self.instances += bool(card.parent)
             self._use(row, slot, usable=is_open)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from config.protocol import names
 from config.protocol.inventory import Health
 from scheduler.kube.objects import Node, PodObject
-from scheduler.pods.gpu_request import ResourceNames
+from scheduler.pods.gpu_request import ComputeMode, ResourceNames
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.state.cards.booking import CardShare, shares_of, written_of
 from scheduler.state.cards.node_inventory import NodeInventory, read_inventory
@@ -141,6 +141,10 @@ class ClusterChecker:
         cards = [card for card in node.cards if card.index in taken]
         if request is not None and request.isolated and not all(card.isolation for card in cards):
             self.violations.append(f"pod {pod.key} requires isolation, but memory is not enforced on its card")
+        if request is not None and request.compute_mode is not None:
+            by_mps = request.compute_mode is ComputeMode.MPS
+            if any((card.compute == ComputeMode.MPS) is not by_mps for card in cards):
+                self.violations.append(f"pod {pod.key} requires compute mode {request.compute_mode}; its card has not")
         if len(cards) > 1 and any(card.parent for card in cards):
             self.violations.append(f"pod {pod.key} has {len(cards)} cards, and one of them is a MIG instance")
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from scheduler.framework.preemption import Preemption
 from scheduler.kube.port import DISRUPTION_BUDGETS, PodKey
 from scheduler.plugins.preemption.default_preemption import TERMINATING
 from scheduler.plugins.volume.volume_binding import UNBOUND
-from scheduler.pods.gpu_request import unit_name
+from scheduler.pods.gpu_request import ComputeMode, unit_name
 from scheduler.pods.mistakes import forgotten
 from scheduler.pods.pod import Pod
 from scheduler.state.packing.fragmentation import measured
@@ -38,6 +38,9 @@ from scheduler.tools.explain.remedies import reserved_place, told, too_large, wi
 Explaining: TypeAlias = Generator[None, None, Explanation]
 
 
+_COMPUTE: Final = {ComputeMode.MPS: " with MPS", ComputeMode.TIME_SLICING: " without MPS"}
+
+
 def asks(pod: Pod, unit_mib: int) -> str:
     """Return a sentence about the pod's request and limit, such as 15 GiB on each of 2 cards, or about its error."""
     request, unit = pod.template.gpu_request, unit_name(unit_mib)
@@ -49,8 +52,9 @@ def asks(pod: Pod, unit_mib: int) -> str:
     alone = " that no other pod uses" if request.exclusive else ""
     join = " " if request.cards == 1 else ": "
     enforced = " where memory is enforced" if request.isolated else ""
+    compute = _COMPUTE[request.compute_mode] if request.compute_mode else ""
     limit = f", and may use up to {request.limit_units} while they are free" if request.limit_units is not None else ""
-    return f"It requests {request.units} {unit}{join}{where}{alone}{enforced}{limit}."
+    return f"It requests {request.units} {unit}{join}{where}{alone}{enforced}{compute}{limit}."
 
 
 def explain(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, NoAnswer
-from deviceplugin.isolation.mps_cards import FILE, ComputeModes
+from deviceplugin.isolation.compute_modes import FILE, ComputeModes
 
 
 class Cards:

@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry
 
 from config.settings.deviceplugin import Mps
 from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, NoAnswer
-from deviceplugin.isolation.mps_cards import ComputeModes, MpsCards, MpsMetrics
+from deviceplugin.isolation.compute_modes import ComputeModes
+from deviceplugin.isolation.mps_cards import MpsCards, MpsMetrics
 from deviceplugin.isolation.mps_daemon import MpsPace
 from deviceplugin.node.events import NodeEvent
 from scheduler.kube.port import PodKey
@@ -23,7 +24,7 @@ from tests.support.node import mps_double
 
 CARD, OTHER = "GPU-aaaa", "GPU-bbbb"
 POD = PodKey("ns", "p", "uid-p")
-PACE = MpsPace(answer_s=2.0, start_s=10.0, again_s=0.02, look_s=0.05, quit_s=2.0)
+PACE = MpsPace(answer_s=2.0, start_s=10.0, again_s=0.02, look_s=0.05, quit_s=2.0, drain_s=1.0)
 SOON_S = 40.0
 
 
@@ -38,6 +39,8 @@ class Node:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     refuses: bool = False
     daemons: Literal["plugin", "external"] = "plugin"
+    driver: str = "580.65.06"
+    live: set[str] = field(default_factory=lambda: {POD.uid})
     attempts: list[int] = field(default_factory=list)
 
     def backoff_s(self, attempt: int) -> float:
@@ -64,6 +67,14 @@ class Node:
     def starts(self, uuid: str = CARD) -> int:
         log = self.folder / "mps" / "log" / uuid / mps_double.LOG
         return len(log.read_text().splitlines()) if log.exists() else 0
+
+    def pipes(self, uuid: str = CARD) -> Path:
+        return self.folder / "mps" / uuid
+
+    def commands(self, uuid: str = CARD) -> list[str]:
+        """Commands that the daemon has carried out, without its first one."""
+        log = self.folder / "mps" / "log" / uuid / mps_double.COMMANDS
+        return log.read_text().splitlines() if log.exists() else []
 
     def metric(self, name: str, uuid: str = CARD) -> float | None:
         return self.registry.get_sample_value(f"gpushare_device_plugin_mps_daemon_{name}", {"UUID": uuid})
@@ -92,6 +103,8 @@ async def daemons(node: Node) -> AsyncIterator[MpsCards]:
         record=node.events.append,
         backoff_s=node.backoff_s,
         metrics=MpsMetrics(node.registry),
+        driver=lambda: node.driver,
+        live=lambda: node.live,
         pace=PACE,
     )
     running = asyncio.create_task(cards.run())

@@ -11,7 +11,7 @@ import pytest
 
 from config.settings.deviceplugin import DevicePluginConfiguration, Mps
 from deviceplugin.driver.cards import Driver, DriverCards, NoAnswer
-from deviceplugin.isolation.mps_daemon import ControlFailed, MpsControl
+from deviceplugin.isolation.mps_control import ControlFailed, MpsControl
 from deviceplugin.uninstall.look import look
 from deviceplugin.uninstall.plan import Item, ItemKind
 from deviceplugin.uninstall.run import Hands

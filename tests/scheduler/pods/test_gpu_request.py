@@ -87,7 +87,7 @@ def test_whole_cards(options: dict[str, object], exclusive: bool) -> None:  # no
     "key",
     [
         *(names.EXCLUSIVE, names.CARD_MODELS, names.CARD_UUIDS, names.CARD_POLICY, names.NODE_POLICY),
-        *(names.ISOLATION, names.GPU_MEM_LIMIT),
+        *(names.ISOLATION, names.COMPUTE_MODE, names.GPU_MEM_LIMIT),
     ],
 )
 def test_what_is_an_annotation_is_not_read_as_a_label(key: str) -> None:
@@ -180,6 +180,11 @@ def test_a_selection_accepts(selection: Selection, accepted: set[str]) -> None:
             {"annotations": {names.ISOLATION: "preferred"}},
             "gpushare/isolation: 'preferred' is unknown; expected required",
             id="isolation",
+        ),
+        pytest.param(
+            {"annotations": {names.COMPUTE_MODE: "sm-sharing"}},
+            "gpushare/compute-mode: 'sm-sharing' is unknown; expected one of: mps, time-slicing",
+            id="compute mode",
         ),
         pytest.param(
             {"annotations": {names.GPU_MEM_LIMIT: "3"}},

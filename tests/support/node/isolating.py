@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from config.protocol import names
 from config.protocol.inventory import Card
@@ -11,11 +12,12 @@ from config.settings.scheduler import Resources
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.driver.cards import CardReading, DriverCard
+from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.isolation.driver_limits import LimitSupport
 from deviceplugin.isolation.kind import KindFile, NodeKind
 from deviceplugin.isolation.make import DIRECTORY
-from deviceplugin.isolation.mps_cards import ComputeModes, MpsCards
+from deviceplugin.isolation.mps_cards import MpsCards
 from deviceplugin.isolation.node_isolation import NodeIsolation
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.node.events import NodeEvent
@@ -69,6 +71,7 @@ def isolating(
     required: bool = False,
     known: Callable[[], bool] = lambda: True,
     record: Callable[[NodeEvent], None] = lambda _: None,
+    protocol: Literal["auto", 2, 3] = "auto",
 ) -> NodeIsolation:
     """Return the isolation of a node with these cards, each announced with the memory that its driver reports."""
 
@@ -76,7 +79,7 @@ def isolating(
         return {}
 
     daemons = MpsCards(
-        settings=Mps(),
+        settings=Mps(protocol=protocol),
         modes=ComputeModes(state, NoDriver(), nothing_read),
         wanted=tuple,
         clients=lambda _: (),

@@ -83,7 +83,7 @@ def node(name: str, *units: int, old: bool = False, zone: str = "a", model: str 
 
 def enforced(plan: NodePlan) -> NodePlan:
     """The node with something that enforces shares of its first card's memory."""
-    return replace(plan, cards=(replace(plan.cards[0], isolation="mps"), *plan.cards[1:]))
+    return replace(plan, cards=(replace(plan.cards[0], isolation="mps", compute="mps"), *plan.cards[1:]))
 
 
 PLANS: Final = {
@@ -155,6 +155,8 @@ CHANGES: Final[Mapping[str, Change]] = {
     "cards larger": _resized(3),
     "memory enforced": _all_with(isolation="driver"),
     "memory advisory": _all_with(isolation=""),
+    "all by MPS": _all_with(compute="mps"),
+    "none by MPS": _all_with(compute=""),
     "all cards are MIG instances": _all_with(parent="GPU-parent"),
     "no card is a MIG instance": _all_with(parent=""),
     "cordon by index": _with(cordon="1"),

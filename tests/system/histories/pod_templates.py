@@ -81,6 +81,8 @@ OURS: Final[Mapping[str, dict[str, Any]]] = {
         "annotations": {names.ISOLATION: names.ISOLATION_REQUIRED, names.GPU_COUNT: "2"},
     },
     "more while it is free": {"gpu_mem": 3, "annotations": {names.GPU_MEM_LIMIT: "8"}},
+    "with MPS": {"gpu_mem": 3, "annotations": {names.COMPUTE_MODE: "mps"}},
+    "without MPS": {"gpu_mem": 3, "annotations": {names.COMPUTE_MODE: "time-slicing"}},
     "unknown isolation": {"gpu_mem": 1, "annotations": {names.ISOLATION: "please"}},
     "zone a": {"gpu_mem": 2, "nodeSelector": {ZONE: "a"}},
     "not zone b": {"gpu_mem": 2, "affinity": _NOT_B},

@@ -149,6 +149,33 @@ def test_the_uuid_of_the_parent_selects_no_instance() -> None:
     assert "too few of the requested cards" in why(place(built, annotations={names.CARD_UUIDS: "GPU-parent"}))
 
 
+def test_a_pod_gets_a_card_of_its_compute_mode() -> None:
+    built = with_nodes(a=[card(0, 16), replace(card(1, 16), compute="mps")])
+    assert where(place(built, "p", 4, annotations={names.COMPUTE_MODE: "mps"})) == [("a", 1)]
+    assert where(place(built, "q", 4, annotations={names.COMPUTE_MODE: "time-slicing"})) == [("a", 0)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "compute", "why_not", "of_card"),
+    [
+        pytest.param("mps", "", "cards with MPS (gpushare/compute-mode: mps)", "without MPS", id="with MPS"),
+        pytest.param(
+            "time-slicing", "mps", "cards without MPS (gpushare/compute-mode: time-slicing)", "with MPS", id="without"
+        ),
+    ],
+)
+def test_without_cards_of_its_compute_mode_the_pod_waits_for_one(
+    mode: str, compute: str, why_not: str, of_card: str
+) -> None:
+    asked = {"annotations": {names.COMPUTE_MODE: mode}}
+    built = with_nodes(a=[replace(card(0, 16), compute=compute)])
+    evaluation = built.queries.evaluate(pod("p", 4, **asked))
+    assert [verdict.why for verdict in evaluation.verdicts(0)] == [of_card]
+    assert why(place(built, "p", 4, **asked)) == f"0/1 nodes are available: 1 node(s) had too few {why_not}."
+    built.node_changed(wire_node("a", [replace(card(0, 16), compute="" if compute else "mps")]))
+    assert settle(built) == ["p"]
+
+
 @pytest.mark.parametrize("cordon", [PARENT, "0", "GPU-a-1"])
 def test_a_cordon_of_a_split_card_holds_for_its_instances(cordon: str) -> None:
     split = replace(card(0, 0, node="a"), uuid=PARENT, reason="mig")

@@ -205,8 +205,8 @@ def test_a_bound_pod_is_no_longer_nominated() -> None:
 
 
 NOW_S: Final = 5.0
-# Of pods; `alone` wants its card to itself, `isolated` requires isolation.
-UNITS: Final = {"p": 10, "q": 10, "alone": 10, "small": 1, "isolated": 2}
+# Of pods; `alone` wants its card to itself, `isolated` requires isolation, `by-mps` MPS.
+UNITS: Final = {"p": 10, "q": 10, "alone": 10, "small": 1, "isolated": 2, "by-mps": 2}
 
 
 def checked() -> tuple[World, ClusterChecker, list[str]]:
@@ -218,7 +218,8 @@ def checked() -> tuple[World, ClusterChecker, list[str]]:
     world.nodes.add(wire_node("a", [card(0, 16), card(1, 16, health=Health.UNHEALTHY)]))
     for name, units in UNITS.items():
         isolation = {names.ISOLATION: names.ISOLATION_REQUIRED} if name == "isolated" else {}
-        asked = {names.EXCLUSIVE: str(name == "alone").lower(), **isolation}
+        compute = {names.COMPUTE_MODE: "mps"} if name == "by-mps" else {}
+        asked = {names.EXCLUSIVE: str(name == "alone").lower(), **isolation, **compute}
         world.pods.create(manifest(name, units, annotations=asked))
     return world, checker, told
 
@@ -254,6 +255,11 @@ def test_a_binding_is_seen_with_its_cards() -> None:
             [("isolated", "a", 0)],
             "pod default/isolated requires isolation, but memory is not enforced on its card",
             id="an advisory card",
+        ),
+        pytest.param(
+            [("by-mps", "a", 0)],
+            "pod default/by-mps requires compute mode mps; its card has not",
+            id="a card without MPS",
         ),
         pytest.param([("p", "b", 0)], "pod default/p was bound to b, which does not exist", id="no such node"),
     ],
