@@ -7,9 +7,10 @@ them, and the cards that take no new pods. Tabs are aligned like Go's text/tabwr
 0)`. Source: go/src/text/tabwriter, the package's documentation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from config.protocol.inventory import MAX_CARDS
 from scheduler.process.terminal import one_line, some
 from scheduler.tools.inspect.view import Holder, InspectedCard, InspectedNode
 
@@ -29,8 +30,8 @@ _PADDING: Final = 2
 def summary(nodes: Sequence[InspectedNode], *, named: bool = False) -> str:
     """Return one line for each node. named: the user named them; then nodes without a row also widen the table."""
     shown = _shown(nodes)
-    columns = max((_columns(node) for node in (nodes if named else shown)), default=0)
-    head = "NAME\tIPADDRESS\t" + "".join(f"GPU{index}(Allocated/Total)\t" for index in range(columns))
+    columns = _columns(nodes if named else shown)
+    head = "NAME\tIPADDRESS\t" + "".join(f"GPU{index}(Allocated/Total)\t" for index in columns)
     pending = any(node.pending for node in shown)
     head += "PENDING(Allocated)\t" if pending else ""
     rows = [_summary_row(node, columns, pending=pending) for node in shown]
@@ -93,13 +94,16 @@ def _shown(nodes: Sequence[InspectedNode]) -> list[InspectedNode]:
     return [node for node in nodes if node.total > 0]
 
 
-def _columns(node: InspectedNode) -> int:
-    return max((card.index + 1 for card in node.cards), default=0)
+def _columns(nodes: Iterable[InspectedNode]) -> list[int]:
+    """Return the indexes with a column: all up to the largest of a whole card, then those of MIG instances."""
+    indexes = {card.index for node in nodes for card in node.cards}
+    whole = max((index for index in indexes if index < MAX_CARDS), default=-1)
+    return [*range(whole + 1), *sorted(index for index in indexes if index >= MAX_CARDS)]
 
 
-def _summary_row(node: InspectedNode, columns: int, *, pending: bool) -> str:
+def _summary_row(node: InspectedNode, columns: Sequence[int], *, pending: bool) -> str:
     by_index = {card.index: card for card in node.cards}
-    cards = [by_index.get(index, _NO_CARD) for index in range(columns)]
+    cards = [by_index.get(index, _NO_CARD) for index in columns]
     cells = "".join(f"{card.allocated}/{card.total}\t" for card in cards)
     cells += f"{node.pending or ''}\t" if pending else ""
     return f"{node.name}\t{one_line(node.address)}\t{cells}{node.allocated}/{node.total}\n"

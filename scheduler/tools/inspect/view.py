@@ -96,8 +96,8 @@ def empty_cards(node: ListedNode, resources: ListedResources) -> EmptyCards:
         decoded = inventory.decode(text)
     except inventory.InventoryError:
         return replace(equal, unreadable=True)
-    # A column is shown for each index up to the largest: an absurd one would fill the terminal.
-    if not all(card.index < inventory.MAX_CARDS for card in decoded.cards):
+    # A column is shown for each index up to the largest of a whole card: an absurd one would fill the terminal.
+    if not all(card.parent or card.index < inventory.MAX_CARDS for card in decoded.cards):
         return replace(equal, unreadable=True)
     cordoned = _cordoned(node)
     cards = tuple(

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from config.protocol.inventory import Inventory, decode, encode
 from scheduler.tools.inspect.tables import aligned, details, summary
 from tests.scheduler.tools.inspect.listed import CLUSTERS, Json, cards, golden, node, pod, viewed
 from tests.support.repository import ROOT
@@ -46,6 +48,16 @@ def test_a_card_stands_under_its_own_index_where_indexes_leave_gaps() -> None:
     assert head.split()[2:5] == [f"GPU{index}(Allocated/Total)" for index in range(3)]
     assert row.split() == ["n", "unknown", "0/15", "0/0", "3/16", "3/31"]
     assert "GPU0(Allocated)  GPU2(Allocated)" in details(gap)
+
+
+def test_a_mig_instance_has_a_column_behind_those_of_whole_cards() -> None:
+    split = [replace(one, units=0, reason="mig") if one.index == 1 else one for one in decode(cards(15, 15)).cards]
+    instance = replace(split[0], index=2091, uuid="MIG-1", parent="GPU-1", units=5)
+    announced = encode(Inventory(1024, "", (*split, instance)))
+    shown = viewed([node("n", "20", "3", inventory=announced)], [pod("p", "3", on="n", idx="2091")])
+    head, row, *_ = summary(shown).splitlines()
+    assert head.split()[2:5] == [f"GPU{index}(Allocated/Total)" for index in (0, 1, 2091)]
+    assert row.split() == ["n", "unknown", "0/15", "0/0", "3/5", "3/20"]
 
 
 # In floating point 29 / 100 * 100 is 28.999999999999996, and so in the legacy command.
