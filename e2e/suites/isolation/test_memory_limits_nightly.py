@@ -10,6 +10,7 @@ import random
 import sys
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import urlencode
 
 import pytest
 
@@ -39,19 +40,17 @@ _RESTARTS_WITHIN_S: Final = 10.0 * _RESTARTS
 
 async def limits_fail(on: NvidiaNode) -> None:
     """End all containers, and let the driver limit none until the kubelet has failed to start one again."""
-    ended = {container.pod_uid for container in on.node.running()}
+    here = {"fieldSelector": f"spec.nodeName={on.node.name}"}
     with on.hardware.world(on.node).planted(FAILS):
         await end_containers(on)
-        if ended:
-            query = {"fieldSelector": f"spec.nodeName={on.node.name}"}
-            await seen(
-                on.admin, PODS, lambda pod: pod["metadata"]["uid"] in ended and fails(pod), query, within_s=_SOON_S
-            )
+        # Not of `on.node.running`: a container may outlive its pod's object for a moment.
+        if (await on.admin.get(f"{PODS}?{urlencode(here)}")).body["items"]:
+            await seen(on.admin, PODS, fails, here, within_s=_SOON_S)
 
 
 def fails(found: Json) -> bool:
-    """Return whether NVIDIA's hook has kept a container of the pod from starting."""
-    return "createRuntime hook" in waits_because(found)
+    """Return whether the pod has failed, or NVIDIA's hook has kept a container of it from starting."""
+    return found["status"]["phase"] == "Failed" or "createRuntime hook" in waits_because(found)
 
 
 def some_pods(on: NvidiaNode, chance: random.Random, round_: int) -> list[Json]:
@@ -89,8 +88,8 @@ async def test_every_container_has_its_limits_before_its_first_cuda_call_whateve
         driver, cards = chance.choice([*DRIVERS]), chance.choice(_CARDS)
         sys.stdout.write(f"driver {driver}, {cards} cards\n")
         async with (
-            nvidia.node("limits", driver, cards) as prefers,
-            nvidia.node("limits", driver, cards, first=cards, enforcement="required") as requires,
+            nvidia.node("limits", driver, cards, kubelet=_AT_ONCE) as prefers,
+            nvidia.node("limits", driver, cards, first=cards, kubelet=_AT_ONCE, enforcement="required") as requires,
         ):
             played = [
                 Rounds(on, random.Random(chance.random()), some_pods, misjudged, wrong, mishaps)  # noqa: S311
