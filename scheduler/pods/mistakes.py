@@ -54,6 +54,7 @@ _LIKE: Final = "gpu"
 _LONGEST_KEY: Final = 128
 _LONGEST_AMOUNT: Final = 16
 _MOST_SUSPECTS: Final = 16
+_KNOWN: Final = "known keys: "
 _NEAR: Final = 0.6  # share of the letters
 _EMPTY: Final[Mapping[str, str]] = {}
 # A digit, or a single letter.
@@ -63,7 +64,7 @@ _POD_KEYS: Final = names.POD_ANNOTATIONS | names.POD_LABELS
 
 def mistakes(wire: objects.PodObject, resources: ResourceNames) -> tuple[str, ...]:
     """Return hints for the owner of a waiting pod, at most MOST sentences."""
-    return tuple(islice(_found(wire, resources), MOST))
+    return tuple(_keys_told_once(islice(_found(wire, resources), MOST)))
 
 
 def node_mistakes(node: objects.Node) -> tuple[str, ...]:
@@ -73,7 +74,8 @@ def node_mistakes(node: objects.Node) -> tuple[str, ...]:
         for key in node.metadata.annotations or _EMPTY
         if key.startswith(_PREFIX) and key not in names.NODE_ANNOTATIONS
     )
-    return tuple(_unknown("annotation", key, tuple(sorted(names.NODE_ANNOTATIONS))) for key in islice(unknown, MOST))
+    known = tuple(sorted(names.NODE_ANNOTATIONS))
+    return tuple(_keys_told_once(_unknown("annotation", key, known) for key in islice(unknown, MOST)))
 
 
 def forgotten(scheduler_name: str, ours: str) -> str:
@@ -197,7 +199,16 @@ def _hint(key: str, known: Collection[str]) -> str:
     near = max(sorted(known), key=lambda ours: (ours.startswith(f"{key}."), _likeness(key, ours)))
     if near.startswith(f"{key}.") or _likeness(key, near) >= _NEAR:
         return _meant(near)
-    return f"known keys: {', '.join(sorted(set(known) - set(names.ALLOCATION_KEYS)))}"
+    return f"{_KNOWN}{', '.join(sorted(set(known) - set(names.ALLOCATION_KEYS)))}"
+
+
+def _keys_told_once(hints: Iterable[str]) -> Iterator[str]:
+    """Yield the hints, the list of known keys only the first time: an Event's message has limited room."""
+    told = False
+    for hint in hints:
+        head, sign, _ = hint.partition(f": {_KNOWN}")
+        yield head if sign and told else hint
+        told = told or bool(sign)
 
 
 def _meant(name: str) -> str:

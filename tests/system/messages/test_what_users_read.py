@@ -170,11 +170,12 @@ async def test_a_pod_is_waited_for_or_requested_or_neither() -> None:
         comes(of, "large", 20, namespace="other")
         await asyncio.sleep(A_MOMENT_S)
         requested = 'gpushare_scheduler_namespace_memory_requested_bytes{namespace="team"}'
+        limit = 'gpushare_scheduler_namespace_memory_limit_bytes{namespace="team"}'
         waiting = 'gpushare_scheduler_waiting_pods{plugin="GpuShare"}'
         longest = 'gpushare_scheduler_longest_wait_seconds{plugin="GpuShare"}'
         found = shown(process)
-        assert (found[requested], found[waiting]) == (10 * GIB, 1)
-        assert found.keys() == {requested, waiting, longest}
+        assert (found[requested], found[limit], found[waiting]) == (10 * GIB, 10 * GIB, 1)
+        assert found.keys() == {requested, limit, waiting, longest}
         await asyncio.sleep(60.0)
         assert 60.0 <= shown(process)[longest] <= 62.0
         of.pods.remove("other", "large")
