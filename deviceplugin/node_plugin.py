@@ -48,7 +48,7 @@ from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodeApi, NodePublisher
 from deviceplugin.node.starts import StartsFile
 from deviceplugin.node.watch import NodeWatch
-from deviceplugin.reconcile.container_limits import LimitReader
+from deviceplugin.reconcile.limit_reader import LimitReader
 from deviceplugin.reconcile.reconciler import Reconciler
 from deviceplugin.reconcile.settings import reconcile_settings
 from deviceplugin.report import series
@@ -314,15 +314,27 @@ class NodePlugin:
             start_problem=self._keeper.states.start_problem,
         )
         measured = MeasuredPlugin(self._allocator(context), self.metrics)
-        self._reconciler = Reconciler(
+        self._reconciler = self._make_reconciler(files, measured)
+        await self._isolation.decided()
+        await self._session.take_over(measured, mode)
+        self._remember()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._reconciler.run())
+            tasks.create_task(self._isolation.follow(lambda: bool(measured.allocating), self._cards.moved))
+            if c.mode != "environment":
+                tasks.create_task(self._injection.follow(self._watch.runtime_version, lambda: self._idle(measured)))
+
+    def _make_reconciler(self, files: SpecFiles, measured: MeasuredPlugin) -> Reconciler:
+        c, states = self._configuration, self._keeper.states
+        return Reconciler(
             settings=reconcile_settings(c),
             view=self._view,
             kubelet=self._kubelet,
             cards=lambda: self._cards.whole,
-            readings=lambda: self._keeper.states.readings,
+            readings=lambda: states.readings,
             limits=LimitReader(
                 host_cgroup=Path(c.host_cgroup),
-                cards=lambda: self._keeper.states.cards,
+                cards=lambda: states.cards,
                 ask=self._backend.driver.memory_limits,
                 expected=self._isolation.limit,
             ),
@@ -335,14 +347,6 @@ class NodePlugin:
             allocating=lambda: bool(measured.allocating),
             on_outside=self._cards.outside,
         )
-        await self._isolation.decided()
-        await self._session.take_over(measured, mode)
-        self._remember()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._reconciler.run())
-            tasks.create_task(self._isolation.follow(lambda: bool(measured.allocating), self._cards.moved))
-            if c.mode != "environment":
-                tasks.create_task(self._injection.follow(self._watch.runtime_version, lambda: self._idle(measured)))
 
     def _idle(self, measured: MeasuredPlugin) -> bool:
         """Return whether no pod of the node requests cards, and the kubelet waits for no Allocate."""

@@ -28,8 +28,8 @@ class NvidiaEdits:
     """`allocation.allocators.EditsSource`. Every method blocks on the disk: call it in a thread.
 
     coverage: how the shared cards were covered at the last `prepare`. hookless: UUIDs of the cards that were covered
-    then, but without the hook that limits their memory. known: the driver has named its cards. problems: CDI specs that
-    cannot be read. limits_by_hook: a container's memory limits need that hook.
+    then, but without the hook that limits their memory. prepared: both are known. known: the driver has named its
+    cards. problems: CDI specs that cannot be read. limits_by_hook: a container's memory limits need that hook.
     """
 
     limits_by_hook = True
@@ -57,6 +57,7 @@ class NvidiaEdits:
         self._reading = threading.Lock()
         self.coverage = Coverage("the driver has not reported its cards yet", some=False)
         self.hookless: frozenset[str] = frozenset()
+        self.prepared = False
         self.problems: tuple[str, ...] = ()
 
     @property
@@ -79,6 +80,7 @@ class NvidiaEdits:
         limitable = [card for card in cards if card.limits]
         specs = self._specs().specs if limitable else ()
         self.hookless = nvidia_spec.hookless(limitable, specs, driver=found.driver, lacks=self._nodes.lacks)
+        self.prepared = True
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """Return the edits for exactly these cards. Raises CdiError."""
@@ -133,7 +135,7 @@ class SimulatedEdits:
     coverage = Coverage()
     hookless: frozenset[str] = frozenset()
     limits_by_hook = False
-    known = True
+    known = prepared = True
     problems: tuple[str, ...] = ()
 
     def __init__(self, directory: Path, cards: Callable[[], Sequence[Card]]) -> None:

@@ -117,6 +117,11 @@ class LimitEdits(Protocol):
         ...
 
     @property
+    def prepared(self) -> bool:
+        """Whether the specs have been compared with the cards that the driver names."""
+        ...
+
+    @property
     def hookless(self) -> frozenset[str]:
         """UUIDs of the cards that the specs inject without the hook."""
         ...
@@ -169,6 +174,7 @@ def isolation_for(configuration: DevicePluginConfiguration, parts: IsolationPart
         mps=_mps_cards(configuration, parts, state),
         driver_cards=lambda: states.cards,
         support=support,
+        known=lambda: bool(states.driver) and parts.edits.prepared,
         view=parts.view,
         record=parts.record,
     )

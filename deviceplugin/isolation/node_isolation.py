@@ -11,8 +11,6 @@ from config.protocol import names
 from config.protocol.isolation import DRIVER
 from config.settings.isolation import NONE, IsolationMechanism
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
-from deviceplugin.allocation.decision import Undecided, decided
-from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.start_errors import limit_hook_error
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.edits import Additions
@@ -37,9 +35,9 @@ class NodeIsolation:
     """`allocation.allocators.Isolation`. Owned by the event loop; files are written in a thread.
 
     kind: the node's. required: no container starts unless its share is enforced. directories: files made for
-    containers. mps: the daemons. driver_cards: the node's, as the driver
-    describes them. support: what limits by the driver need besides the card. view: the node's pods. record: receives
-    an event.
+    containers. mps: the daemons. driver_cards: the node's, as the driver describes them. support: what limits by the
+    driver need besides the card. known: whether these facts are known. view: the node's pods. record: receives an
+    event. again_s: seconds between two looks at the kind.
     """
 
     kind: NodeKind
@@ -48,8 +46,10 @@ class NodeIsolation:
     mps: MpsCards
     driver_cards: Callable[[], Sequence[DriverCard]]
     support: Callable[[], LimitSupport]
+    known: Callable[[], bool]
     view: NodeRecords
     record: Callable[[NodeEvent], None]
+    again_s: float = _AGAIN_S
     _unlimited: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def objection(self, share: ContainerShare) -> str:
@@ -88,19 +88,6 @@ class NodeIsolation:
         if self.kind.now != DRIVER or self._unenforced(share):
             return None
         return share.driver_limit(self.view.cards())
-
-    def expected_mib(self, pod: NodePod, container: str, uuid: str) -> int | None:
-        """Return the hard limit of the container on the card, if the driver should enforce one; otherwise None."""
-        try:
-            decision = decided(pod, self.view.cards(), self.view.unit_mib)
-        except Undecided:
-            return None
-        one = next((one for one in pod.asking() if one.name == container), None)
-        shares = decision.shares.get(container, ())
-        if one is None or all(share.uuid != uuid for share in shares):
-            return None
-        limit = self.limit(ContainerShare(pod, one, shares, decision.unit_mib))
-        return limit.hard_mib if limit else None
 
     def shown(self, containers: Iterable[AllocationStatus]) -> tuple[AllocationStatus, ...]:
         """Return the containers with what enforces their shares."""
@@ -181,7 +168,7 @@ class NodeIsolation:
         """
         before = self.of_cards()
         while True:
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(self.again_s)
             if self.view.pods.complete and not allocating():
                 self._settle()
             now = self.of_cards()
@@ -190,7 +177,10 @@ class NodeIsolation:
                 moved()
 
     def _settle(self) -> None:
-        limits = not all(self.missing().values())
+        known = self.known()
+        if self.kind.now and not known:
+            return
+        limits = known and not all(self.missing().values())
         possible = any(card.limits for card in self.driver_cards())
         if self.kind.settle(limits=limits, possible=possible, holders=len(self.view.asking())):
             self.mps.cards_changed()

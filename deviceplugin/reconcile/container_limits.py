@@ -1,19 +1,12 @@
-"""The driver's memory limits of the node's containers, and their exact use: the driver counts it against the limit.
+"""The driver's memory limits of containers, and their use, which it counts against the limit. Pure."""
 
-    seen pods ─▶ their cgroups on the host ─▶ driver, card by card ─▶ use, and limits that are not as expected
-
-It needs no process IDs, and so no access to the host's PID namespace.
-"""
-
-import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
-from deviceplugin.driver.cards import DriverCard, MemoryLimits, SourceFailed
-from deviceplugin.reconcile.cgroups import Owner, container_cgroups
+from deviceplugin.driver.cards import MemoryLimits
+from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.drift import Drift, DriftKind, SeenPod, Use
 
 
@@ -27,52 +20,6 @@ class LimitReading:
     limits: Mapping[str, Mapping[Owner, MemoryLimits]] = field(default_factory=dict)
     running: Mapping[str, frozenset[Owner]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitReader:
-    """Reads the limits. host_cgroup: the host's cgroup v2 tree. cards: as the driver describes them.
-
-    ask: `cards.Driver.memory_limits`. expected: the limits that the driver has to enforce for a container, or None.
-    """
-
-    host_cgroup: Path
-    cards: Callable[[], Iterable[DriverCard]]
-    ask: Callable[[str, Sequence[str]], Awaitable[Mapping[str, MemoryLimits]]]
-    expected: Callable[[ContainerShare], DriverLimit | None]
-
-    async def read(self, seen: Iterable[SeenPod], uids: Mapping[str, str]) -> LimitReading:
-        """Return the limits of the pods' containers on their cards. uids: as from `usage.uids_by_cgroup`."""
-        pods_on = _pods_on(seen, {card.uuid for card in self.cards() if card.limits})
-        if not pods_on:
-            return LimitReading()
-        try:
-            cgroups = await asyncio.to_thread(container_cgroups, self.host_cgroup)
-        except OSError as error:
-            return LimitReading(problems=(f"cannot find the cgroups of containers: {error}",))
-        if not cgroups:
-            # The plugin's own container has one.
-            message = f"no container's cgroup found in {self.host_cgroup} (hostCgroup): memory limits are not checked"
-            return LimitReading(problems=(message,))
-        paths = {Owner(uids.get(one.pod_uid, one.pod_uid), one.container_id): path for one, path in cgroups.items()}
-        of_cards = {
-            uuid: {one: path for one, path in paths.items() if one.pod_uid in pods} for uuid, pods in pods_on.items()
-        }
-        answers = await asyncio.gather(*(self._of_card(uuid, of_card) for uuid, of_card in of_cards.items()))
-        found = dict(zip(of_cards, answers, strict=True))
-        limits = {uuid: answer for uuid, answer in found.items() if not isinstance(answer, SourceFailed)}
-        return LimitReading(
-            limits,
-            {uuid: frozenset(of_cards[uuid]) for uuid in limits},
-            tuple(f"memory limits: {answer}" for answer in answers if isinstance(answer, SourceFailed)),
-        )
-
-    async def _of_card(self, uuid: str, paths: Mapping[Owner, str]) -> dict[Owner, MemoryLimits] | SourceFailed:
-        try:
-            found = await self.ask(uuid, tuple(paths.values()))
-        except SourceFailed as error:
-            return error
-        return {owner: found[path] for owner, path in paths.items() if path in found}
 
 
 def not_enforced(
@@ -116,7 +63,7 @@ def with_limits(traced: Iterable[Use], reading: LimitReading) -> tuple[Use, ...]
     return (*by_process, *exact)
 
 
-def _pods_on(seen: Iterable[SeenPod], uuids: Collection[str]) -> dict[str, set[str]]:
+def pods_on(seen: Iterable[SeenPod], uuids: Collection[str]) -> dict[str, set[str]]:
     """Return card UUID -> UIDs of the pods with a container on it, for these cards."""
     found: dict[str, set[str]] = defaultdict(set)
     for one in seen:

@@ -30,8 +30,8 @@ from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError, Ku
 from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.node.events import NodeEvent
 from deviceplugin.reconcile import usage
-from deviceplugin.reconcile.cgroups import owners
-from deviceplugin.reconcile.container_limits import LimitReader, not_enforced, with_limits
+from deviceplugin.reconcile.cgroup_files import owners
+from deviceplugin.reconcile.container_limits import not_enforced, with_limits
 from deviceplugin.reconcile.drift import (
     Action,
     Compared,
@@ -43,6 +43,7 @@ from deviceplugin.reconcile.drift import (
     find_drift,
     follow,
 )
+from deviceplugin.reconcile.limit_reader import LimitReader
 from deviceplugin.reconcile.pressure import pressure
 from deviceplugin.reconcile.settings import ReconcileSettings
 from deviceplugin.report.metrics import NodeMetrics

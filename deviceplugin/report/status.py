@@ -157,7 +157,7 @@ def _container_rows(status: DevicePluginStatus) -> list[tuple[str, ...]]:
             one.pod,
             one.container,
             ", ".join(f"{index_of.get(uuid, uuid)}: {units}" for uuid, units in one.units.items()) or _NOTHING,
-            _number(one.used_mib),
+            f"{one.used_mib} exact" if one.exact else _number(one.used_mib),
             worded(one.isolation),
         )
         for one in sorted(status.containers, key=lambda one: (one.namespace, one.pod, one.container))

@@ -86,12 +86,17 @@ class NodeInventory:
     problem: str = ""
 
     def out(self, card: Card, marked_unhealthy: frozenset[int]) -> Out:
-        """Why new pods may not use the card. marked_unhealthy: indexes from the legacy ConfigMap."""
+        """Why new pods may not use the card. marked_unhealthy: indexes from the legacy ConfigMap.
+
+        What names the parent of a MIG instance holds for the instance.
+        """
         if card.health not in _OPEN:
             return Out.UNHEALTHY if card.health is Health.UNHEALTHY else Out.SUSPECT
-        if card.index in marked_unhealthy:
+        parts = (card, *(other for other in self.cards if card.parent and other.uuid == card.parent))
+        if any(part.index in marked_unhealthy for part in parts):
             return Out.LISTED
-        return Out.CORDONED if card.uuid in self.cordoned or str(card.index) in self.cordoned else Out.IN_USE
+        named = {name for part in parts for name in (part.uuid, str(part.index))}
+        return Out.IN_USE if self.cordoned.isdisjoint(named) else Out.CORDONED
 
 
 def max_sharers(text: str) -> int:

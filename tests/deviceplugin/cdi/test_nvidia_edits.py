@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deviceplugin.cdi import limit_hooks
 from deviceplugin.cdi.host_nodes import HostNodes
 from deviceplugin.cdi.mode import Coverage
 from deviceplugin.cdi.nvidia_edits import NvidiaEdits
@@ -78,6 +79,22 @@ def test_without_the_toolkit_nothing_comes_in_and_the_reason_is_told(site: Site)
     assert "there is no CDI spec of kind nvidia.com/gpu" in made.coverage.lacking
     assert f"looked in {site.etc} (cdiSpecDirs)" in made.coverage.lacking
     assert "nvidia-ctk is not installed here" in made.coverage.lacking
+
+
+def test_cards_that_the_driver_can_limit_are_hookless_if_their_spec_has_no_hook(site: Site) -> None:
+    other = replace(CARD, index=1, uuid="GPU-b", minor=4)
+    site.driver = DriverCards("615.10", (replace(CARD, limits=True), other))
+    (site.etc / "nvidia.yaml").write_text(nvidia_text())
+    made = site.edits()
+    assert (made.prepared, made.hookless) == (False, frozenset())
+    made.prepare()
+    assert (made.prepared, set(made.hookless)) == (True, {"GPU-a"})
+    document = json.loads(nvidia_text())
+    args = ["nvidia-cdi-hook", limit_hooks.NAME, "--gpu-id", "GPU-a"]
+    document["devices"][0]["containerEdits"]["hooks"] = [{"hookName": "createRuntime", "path": "/h", "args": args}]
+    (site.etc / "nvidia.yaml").write_text(json.dumps(document))
+    made.prepare()
+    assert made.hookless == frozenset()
 
 
 def test_before_the_driver_has_named_its_cards_nothing_is_known(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""What the doctor says of limits by the driver: each requirement, its remedy, and how much it matters."""
+"""Checks of limits by the driver: each requirement, its remedy, and how much it matters."""
 
 from dataclasses import replace
 

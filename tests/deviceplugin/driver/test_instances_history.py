@@ -44,7 +44,7 @@ CONTROL_NODES: Final = {f"/dev/{name}" for name in CONTROL}
 
 
 def nodes_of(place: tuple[int, int]) -> set[str]:
-    """The two nodes of an instance of the first card."""
+    """Two nodes of an instance of the first card."""
     return {f"/dev/nvidia-caps/nvidia-cap{number}" for number in caps(0, *place)}
 
 
@@ -52,10 +52,10 @@ class Session(NvmlSource):
     """A driver in threads of this process."""
 
     def end(self) -> None:
-        """Its threads end when nothing hangs any more."""
+        """Do nothing: threads end when nothing hangs any more."""
 
     def on_end(self, callback: object) -> None:
-        """Never called: the session lasts as long as its test."""
+        """Do nothing: the session lasts as long as its test."""
 
 
 async def threads() -> Worker:
@@ -241,7 +241,7 @@ def _libraries(library: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_libraries")
-@pytest.mark.parametrize("tenth", range(10))
+@pytest.mark.parametrize("tenth", [0, 1, *(pytest.param(number, marks=pytest.mark.nightly) for number in range(2, 10))])
 async def test_no_history_gives_a_container_another_instance_or_harms_the_whole_card(
     tenth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,10 @@ from typing import Any, Final
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
+from deviceplugin.driver.cards import MemoryLimits
+from deviceplugin.driver.nvml import NvmlSource
+from deviceplugin.reconcile.cgroup_files import container_cgroups
+from deviceplugin.reconcile.cgroups import Owner
 from tests.support.nvidia import libraries, memory
 from tests.support.nvidia.memory import CGROUP, CGROUPS, MIB, NO_LIMIT, Limits
 from tests.support.nvidia.world import VARIABLE, World, card, uuid_of
@@ -162,3 +166,22 @@ def test_a_limit_above_holds_but_does_not_change_the_size(world: World, programs
         assert said == ["total 81920", "process 0 200 0"]
         assert other == ["total 81920", "process 0 201 2"]
         assert got(world, "/pod") == (0, 1000, 800)
+
+
+def test_the_plugin_reads_the_use_of_a_container_with_several_processes(world: World, programs: Path) -> None:
+    pod_uid, container_id = "0aa4a3c2-9a5e-4a0b-b0d5-6f1b8f4f2c11", "3f" * 32
+    cgroup = f"/kubepods/burstable/pod{pod_uid}/{container_id}"
+    at(world, cgroup).mkdir(parents=True)
+    at(world, "cgroup.controllers").write_text("misc\n")
+    set_limits(world, cgroup, 0, 4000)
+    source = NvmlSource()
+    source.open()
+    assert [source.describe(index).limits for index in range(3)] == [True, True, False]
+    paths = container_cgroups(at(world, "/"))
+    assert set(paths) == {Owner(pod_uid, container_id)}
+    own = paths[Owner(pod_uid, container_id)]
+    with taking(programs, cgroup, 100, 200, 300), taking(programs, "/pod/d", 5000):
+        assert source.memory_limits(FIRST, [own]) == {own: MemoryLimits(4000, 0, 600 + 3 * _CONTEXT_MIB)}
+        assert source.memory_limits(SECOND, [own]) == {}
+    at(world, cgroup).rmdir()
+    assert source.memory_limits(FIRST, [own]) == {}

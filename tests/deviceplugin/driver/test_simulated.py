@@ -16,18 +16,21 @@ from deviceplugin.driver.cards import (
     CardFailed,
     CardReading,
     DriverCard,
+    MemoryLimits,
     NoAnswer,
     Process,
     SourceFailed,
     Xid,
 )
 from deviceplugin.driver.process import DriverThreads
+from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.simulated import (
     BackFault,
     DieFault,
     DriverFault,
     Fault,
     HangFault,
+    LimitFault,
     LostFault,
     ResetFault,
     SimulatedDriver,
@@ -274,4 +277,31 @@ async def test_a_compute_mode_is_set_by_whichever_process_asks_the_card() -> Non
     for uuid in ("GPU-b", "GPU-unknown"):
         with pytest.raises(NoAnswer):
             await supervised.set_compute_mode(uuid, EXCLUSIVE_PROCESS)
+    await supervised.close()
+
+
+async def test_memory_limits_of_a_card_that_hangs_keep_no_other_card_waiting() -> None:
+    simulated = SimulatedDriver(CARDS, ())
+
+    async def start() -> Worker:
+        return DriverThreads(simulated.opened())
+
+    supervised = SupervisedDriver(start, DriverLimits(answer_s=0.3, patience_s=0.01))
+    await supervised.cards()
+    limits = MemoryLimits(hard_mib=512, soft_mib=0, used_mib=100)
+    simulated.happen(LimitFault("GPU-a", "/host/cgroup/p", limits))
+    simulated.happen(HangFault("GPU-b", hang=True))
+    assert await supervised.memory_limits("GPU-a", ["/host/cgroup/p", "/host/cgroup/q"]) == {"/host/cgroup/p": limits}
+    for uuid in ("GPU-b", "GPU-unknown"):
+        with pytest.raises(NoAnswer):
+            await supervised.memory_limits(uuid, ["/host/cgroup/p"])
+    # A second call does not wait behind the first one.
+    with pytest.raises(NoAnswer, match="has not answered an earlier call"):
+        await supervised.memory_limits("GPU-b", ["/host/cgroup/p"])
+    simulated.happen(LimitFault("GPU-a", "/host/cgroup/p", None))
+    assert await supervised.memory_limits("GPU-a", ["/host/cgroup/p"]) == {}
+    await supervised.release(frozenset({"GPU-a"}))
+    with pytest.raises(NoAnswer, match="released"):
+        await supervised.memory_limits("GPU-a", ["/host/cgroup/p"])
+    simulated.happen(HangFault("GPU-b", hang=False))
     await supervised.close()

@@ -328,7 +328,7 @@ class AskedDriver(SupervisedDriver):
 
 
 async def test_a_split_card_is_read_and_its_errors_are_waited_for() -> None:
-    """They concern its instances, too."""
+    """Errors of a split card concern its instances, too."""
     simulated = SimulatedDriver((CARDS[0], replace(CARDS[1], mig=True)), ())
     waited: set[str] = set()
 

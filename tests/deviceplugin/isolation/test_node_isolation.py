@@ -16,14 +16,15 @@ from deviceplugin.cdi.edits import Additions
 from deviceplugin.cdi.nvidia_edits import SimulatedEdits
 from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, DriverCard, DriverCards
 from deviceplugin.health.states import CardStates
+from deviceplugin.isolation.kind import KindFile
 from deviceplugin.isolation.make import IsolationParts, cards_for_daemons, isolation_for, pods_with, shared_in
 from deviceplugin.isolation.node_isolation import NodeIsolation
 from deviceplugin.node.events import NodeEvent
 from deviceplugin.report.status import AllocationStatus
-from scheduler.kube.port import Changed, ListEnds, PodKey
+from scheduler.kube.port import Changed, Deleted, ListEnds, PodKey
 from tests.support.node.container_shares import share_of
 from tests.support.node.isolating import WITH_LIMITS, NoDriver, isolating, kind_of, limited_card
-from tests.support.node.node_pods import CARDS, node_pod, on
+from tests.support.node.node_pods import CARDS, node_pod, on, wire_pod
 from tests.support.node.reconcile_site import rig
 
 
@@ -160,6 +161,28 @@ async def test_the_kind_is_decided_once_the_pods_are_known(folder: Path) -> None
     assert made.kind.now == "driver"
 
 
+async def test_an_idle_node_changes_its_kind_and_announces_it(folder: Path) -> None:
+    KindFile(folder).save("none")
+    known, moved = asyncio.Event(), asyncio.Event()
+    made = isolating(folder, kind_of(folder, "auto"), cards=LIMITED, known=known.is_set)
+    card = made.view.cards()[0]
+    wire = wire_pod("p", [3], annotations=on(node_pod("p", [3]), card).annotations)
+    made.view.pods.apply([Changed(wire), ListEnds("1")])
+    following = asyncio.create_task(made.follow(lambda: False, moved.set))
+    await asyncio.sleep(0.01)
+    assert (made.kind.now, made.kind.problem) == ("none", "")
+    known.set()
+    async with asyncio.timeout(5):
+        while not made.kind.problem:  # noqa: ASYNC110 - nothing tells of a look
+            await asyncio.sleep(0.001)
+    assert (made.kind.now, moved.is_set()) == ("none", False)
+    made.view.pods.apply([Deleted(wire)])
+    async with asyncio.timeout(5):
+        await moved.wait()
+    assert (made.kind.now, made.of_cards()["GPU-0000"]) == ("driver", "driver")
+    following.cancel()
+
+
 def failed_at_its_hook(share: ContainerShare) -> WatchedPod:
     message = "failed to create containerd task: error running createRuntime hook #0: exit status 1, stderr: no NVML"
     status = {"name": "c0", "lastState": {"terminated": {"reason": "StartError", "message": message}}}
@@ -193,13 +216,3 @@ async def test_a_mig_instance_is_not_isolated_and_needs_nothing(folder: Path) ->
     assert (made.objection(share_of()), await made.prepare(share_of())) == ("", "")
     assert (made.additions(share_of()), made.of_cards()) == (Additions(), {"GPU-0000": ""})
     assert "a MIG instance is not divided further" in await made.prepare(with_limits_required())
-
-
-async def test_the_limit_to_expect_is_that_of_the_containers_allocation(folder: Path) -> None:
-    made = isolating(folder, kind_of(folder, "driver"), cards=LIMITED)
-    card = made.view.cards()[0]
-    pod = on(node_pod("q", [3]), card)
-    assert made.expected_mib(pod, "c0", card.uuid) == 3072
-    assert made.expected_mib(pod, "c0", "GPU-0001") is None
-    assert made.expected_mib(pod, "other", card.uuid) is None
-    assert made.expected_mib(node_pod("q", [3]), "c0", card.uuid) is None

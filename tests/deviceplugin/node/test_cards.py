@@ -33,6 +33,15 @@ async def test_cards_are_announced_counted_and_listed(tmp_path: Path) -> None:
         assert rig.cards.devices.shown.now == tuple((f"u{number}", True) for number in range(8))
 
 
+async def test_the_inventory_names_what_enforces_shares_and_the_next_plugin_begins_with_it(tmp_path: Path) -> None:
+    async with announcing(tmp_path) as rig:
+        rig.cards.isolation = lambda: {"GPU-a": "driver"}
+        rig.cards.moved()
+        await rig.until(lambda: [card.isolation for card in rig.node.cards()] == ["driver", ""])
+    remembered = LastKnownFile(tmp_path, "boot").load().cards
+    assert [(card.uuid, card.limits) for card in remembered] == [("GPU-a", True), ("GPU-b", False)]
+
+
 async def test_nothing_is_announced_before_a_card_is_known_or_remembered(tmp_path: Path) -> None:
     async with announcing(tmp_path, found=False) as rig:
         await asyncio.sleep(0.02)

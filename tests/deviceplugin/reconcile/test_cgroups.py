@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.reconcile.cgroups import Owner, container_cgroups, owner_of, owners
+from deviceplugin.reconcile.cgroup_files import container_cgroups, owners
+from deviceplugin.reconcile.cgroups import Owner, owner_of
 
 UID = "0aa4a3c2-9a5e-4a0b-b0d5-6f1b8f4f2c11"
 SYSTEMD_UID = UID.replace("-", "_")

@@ -56,8 +56,8 @@ def test_the_message_has_the_numbers() -> None:
     (drift,) = found([pod("burst", 4, "16"), pod("other", 4)], ("burst", 14000), ("other", 1000))
     assert (drift.kind, drift.uuid, drift.mib) == (DriftKind.PRESSURE, "A", 14000 - 4096)
     assert drift.message == (
-        "pod ns/burst (UID burst): it uses 14000 MiB of A and requested 4096 MiB; 1384 MiB are free, and other pods may "
-        "still claim 3096 MiB"
+        "pod ns/burst (UID burst): it uses 14000 MiB of A and requested 4096 MiB; 1384 MiB are free, and other "
+        "pods may still claim 3096 MiB"
     )
 
 

@@ -1,6 +1,7 @@
 """What a scrape shows: names and labels that dcgm-exporter has, nothing of what is gone, and the kubelet's calls."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from prometheus_client.exposition import generate_latest
@@ -80,6 +81,15 @@ def test_exactly_one_health_is_1() -> None:
     of.show_cards([shown(health=Health.UNHEALTHY)])
     states = {labels["health"]: value for labels, value in scraped(of)["card_health"]}
     assert states == {"healthy": 0, "suspect": 0, "unhealthy": 1, "cordoned": 0}
+
+
+def test_a_card_has_one_series_that_names_what_enforces_shares_of_it() -> None:
+    of = metrics()
+    of.show_cards([replace(shown(), isolation="driver"), shown(OTHER)])
+    assert [(labels["UUID"], labels["isolation"], value) for labels, value in scraped(of)["card_isolation"]] == [
+        (CARD.uuid, "driver", 1.0),
+        ("GPU-b", "advisory", 1.0),
+    ]
 
 
 def test_what_the_driver_does_not_report_has_no_series() -> None:

@@ -51,7 +51,7 @@ def plugin_text() -> str:
     metrics.registry.register(ContactCollector(of_the_plugin.PREFIX, Contact(["pods"], lambda: 0.0)))
     reading = CardReading(used_mib=0, processes=(), utilisation=0, temperature_c=40, power_w=60.0)
     metrics.show_cards([ShownCard(card, 1, 0, Health.HEALTHY, reading)])
-    one = ShownContainer(card=card, namespace="ns", pod="p", container="c", requested_units=1, used_mib=1)
+    one = ShownContainer(card=card, namespace="ns", pod="p", container="c", requested_units=1, used_mib=1, exact=True)
     metrics.show_containers([one])
     metrics.show_drift({"uses-more": 1})
     metrics.xid("GPU-0", 31)

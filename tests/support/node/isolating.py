@@ -67,6 +67,7 @@ def isolating(
     cards: Sequence[DriverCard] = (),
     support: Callable[[], LimitSupport] = lambda: WITH_LIMITS,
     required: bool = False,
+    known: Callable[[], bool] = lambda: True,
     record: Callable[[NodeEvent], None] = lambda _: None,
 ) -> NodeIsolation:
     """Return the isolation of a node with these cards, each announced with the memory that its driver reports."""
@@ -90,6 +91,8 @@ def isolating(
         mps=daemons,
         driver_cards=lambda: cards,
         support=support,
+        known=known,
+        again_s=0.001,
         view=records(state / "records", announced),
         record=record,
     )

@@ -22,8 +22,8 @@ from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from deviceplugin.node.events import NodeEvent
-from deviceplugin.reconcile.container_limits import LimitReader
 from deviceplugin.reconcile.drift import DriftPolicy
+from deviceplugin.reconcile.limit_reader import LimitReader
 from deviceplugin.reconcile.reconciler import Reconciler
 from deviceplugin.reconcile.settings import ReconcileSettings
 from deviceplugin.report.metrics import NodeMetrics

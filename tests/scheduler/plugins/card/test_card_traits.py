@@ -9,6 +9,7 @@ from config.protocol import names
 from config.protocol.inventory import Card
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import NoFit
+from scheduler.pods.gpu_request import Selection
 from tests.support.builders import bound, card, engine, pod, wire_node
 from tests.support.placing import decided, on_card, place, settle, where, why
 from tests.support.preempting import runs, sought
@@ -136,6 +137,22 @@ def decided_for(built: Engine, name: str, units: int) -> object:
     return decided(built)
 
 
+def test_a_request_for_several_cards_that_only_instances_could_hold_is_never_usual() -> None:
+    built = with_nodes(a=on("a", "", "", units=8, parent=PARENT), b=on("b", "", units=16))
+    layouts = built.tables.target.layouts()
+    anything = Selection()
+    assert [layouts.hold(cards, 8, anything) for cards in (1, 2)] == [True, False]
+
+
 def test_the_uuid_of_the_parent_selects_no_instance() -> None:
     built = with_nodes(a=on("a", "", "", parent=PARENT))
     assert "too few of the requested cards" in why(place(built, annotations={names.CARD_UUIDS: "GPU-parent"}))
+
+
+@pytest.mark.parametrize("cordon", [PARENT, "0", "GPU-a-1"])
+def test_a_cordon_of_a_split_card_holds_for_its_instances(cordon: str) -> None:
+    split = replace(card(0, 0, node="a"), uuid=PARENT, reason="mig")
+    instance = replace(card(1, 16, node="a"), uuid="GPU-a-1", parent=PARENT)
+    built = engine()
+    built.node_changed(wire_node("a", [split, instance], annotations={names.CORDON: cordon}))
+    assert "1 node(s) had 1 cordoned card" in why(place(built))

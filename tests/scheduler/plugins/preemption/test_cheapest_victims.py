@@ -1,6 +1,7 @@
 """Which pods go: held against every choice of node, cards and victims; and by plain amounts on one node."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, Final
 
@@ -256,10 +257,13 @@ def test_who_goes_already_goes_before_others_and_no_more_of_them_than_needed() -
         pytest.param({"gpushare/card-models": "X"}, [(1,)], id="of a model"),
         pytest.param({"gpushare/card-uuids": "GPU-a-0"}, [(0,)], id="of a UUID"),
         pytest.param(EXCLUSIVE, [(0,)], id="alone"),
+        pytest.param({"gpushare/isolation": "required"}, [(1,)], id="enforced"),
+        pytest.param({GPU_COUNT: "2"}, [], id="several, of which none is an instance"),
     ],
 )
 def test_only_cards_that_the_pod_can_have_are_freed(asked: dict[str, str], expected: list[tuple[int, ...]]) -> None:
-    built = node_with([card(0, 16), card(1, 16, model="X"), card(2, 16)])
+    instance, enforced = replace(card(0, 16), parent="GPU-p"), replace(card(1, 16, model="X"), isolation="driver")
+    built = node_with([instance, enforced, card(2, 16)])
     for slot in range(3):
         runs(built, f"low-{slot}", "a", card=slot, units=12, priority=0)
     runs(built, "high-1", "a", card=1, units=1, priority=9)
@@ -286,6 +290,26 @@ def test_what_is_too_little_without_all_of_lower_priority_is_told(
 
     assert said(built, pod("p", units, priority=5, requests={"cpu": str(cores)})) == ({}, (expected,))
     assert said(built, pod("p", 12, priority=5, requests={"cpu": "60"})) == ({(0,): ("low",)}, ())
+
+
+@pytest.mark.parametrize(
+    ("asked", "rows"),
+    [
+        pytest.param({}, [True, True], id="any"),
+        pytest.param({"gpushare/isolation": "required"}, [True, False], id="enforced"),
+        pytest.param({GPU_COUNT: "2"}, [False, True], id="whole cards"),
+    ],
+)
+def test_rows_without_the_cards_that_a_pod_needs_are_ruled_out(asked: dict[str, str], rows: list[bool]) -> None:
+    built = engine()
+    for name, isolation, parent in (("a", "mps", "GPU-p"), ("b", "", "")):
+        cards = [replace(card(index, 16, node=name), isolation=isolation, parent=parent) for index in range(2)]
+        built.node_changed(wire_node(name, cards))
+        built.pod_assigned(bound(pod(f"low-{name}", priority=0), name))
+    both, waiting = np.arange(2, dtype=np.intp), pod("p", 8, priority=5, annotations=asked)
+    above = AvailabilityByPriority(built.tables).of(5)
+    assert above.follow(100)
+    assert promising(waiting, minimum(waiting), above, both, GPU_MEM)[0].tolist() == rows
 
 
 def test_rows_where_all_of_lower_priority_would_not_be_enough_are_ruled_out_by_plain_amounts() -> None:

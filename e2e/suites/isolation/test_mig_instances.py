@@ -44,7 +44,7 @@ def nodes_in(on: NvidiaNode, found: Json) -> set[str]:
 
 
 def cuda_in(on: NvidiaNode, found: Json) -> str:
-    """What CUDA says in the pod's container: its answer, and the digits of its only card."""
+    """Answer of cuInit in the pod's container, and the digits of its only card."""
     answer, device = on.node.container(found).execute("cuda-check").splitlines()
     return f"{answer} {device.partition('GPU-')[2]}"
 
