@@ -335,13 +335,17 @@ class DevicePluginConfiguration(Section):
     )
     isolation_fallback: IsolationFallback = Field(
         default="none",
-        description="Mechanism with `isolation: auto` where NVIDIA's driver cannot limit memory: `none`, `mps`, "
-        "`hami-core`, or a path.",
+        description="With `isolation: auto`, if the driver cannot limit memory: `none`, `mps`, `hami-core` or a path.",
     )
     enforcement: Enforcement = Field(
         default="preferred",
         description="What happens to a container whose share of memory cannot be enforced: it starts without a limit "
         "(`preferred`), or it does not start (`required`).",
+    )
+    soft_limits: bool = Field(
+        default=False,
+        description="Have the driver guarantee the request of a pod with `gpushare/gpu-mem-limit`. Each start of such "
+        "a container [takes this memory from other pods of the node](isolation.md#burst) until a reboot.",
     )
     mps: Mps = Field(default=Mps(), description="Settings for `isolation: mps`.")
     hami_core: HamiCore = Field(

@@ -59,8 +59,7 @@ class ContainerShare:
     def driver_limit(self, cards: Sequence[Card]) -> DriverLimit | None:
         """Return the limits for the driver; None if the pod has its cards to itself. cards: the node's.
 
-        Nothing is guaranteed unless the pod may use more than its request: guarantees add up in every cgroup above the
-        container's, and stay there after its end. The driver rejects a limit above the card's memory.
+        The request is guaranteed only to a pod that may use more. The driver rejects a limit above the card's memory.
         """
         if self.pod.exclusive:
             return None

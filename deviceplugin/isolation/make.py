@@ -171,6 +171,7 @@ def isolation_for(configuration: DevicePluginConfiguration, parts: IsolationPart
     return NodeIsolation(
         kind=parts.kind,
         required=configuration.enforcement == "required",
+        soft_limits=configuration.soft_limits,
         directories=ContainerDirectories(state / DIRECTORY),
         mps=_mps_cards(configuration, parts, state),
         driver_cards=lambda: states.cards,

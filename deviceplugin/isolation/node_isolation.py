@@ -35,14 +35,16 @@ _UNNAMED: Final = "the driver does not name it"
 class NodeIsolation:
     """`allocation.allocators.Isolation`. Owned by the event loop; files are written in a thread.
 
-    kind: the node's. required: no container starts unless its share is enforced. directories: files made for
-    containers. mps: the daemons. driver_cards: the node's, as the driver describes them. support: what limits by the
-    driver need besides the card. known: whether these facts are known. view: the node's pods. record: receives an
-    event. again_s: seconds between two looks at the kind.
+    kind: the node's. required: no container starts unless its share is enforced. soft_limits: the driver
+    guarantees the request of a pod that may use more. directories: files made for containers. mps: the daemons.
+    driver_cards: the node's, as the driver describes them. support: what limits by the driver need besides the card.
+    known: whether these facts are known. view: the node's pods. record: receives an event. again_s: seconds between
+    two looks at the kind.
     """
 
     kind: NodeKind
     required: bool
+    soft_limits: bool
     directories: ContainerDirectories
     mps: MpsCards
     driver_cards: Callable[[], Sequence[DriverCard]]
@@ -93,7 +95,8 @@ class NodeIsolation:
         by_driver = self.kind.now == DRIVER or self._has_namespace(share)
         if not by_driver or self._without_driver(share):
             return None
-        return share.driver_limit(self.view.cards())
+        limit = share.driver_limit(self.view.cards())
+        return replace(limit, soft_mib=limit.soft_mib if self.soft_limits else 0) if limit else None
 
     def shown(self, containers: Iterable[AllocationStatus]) -> tuple[AllocationStatus, ...]:
         """Return the containers with what enforces their shares."""

@@ -69,7 +69,7 @@ async def test_a_pod_with_its_cards_to_itself_has_no_limit_not_even_its_own(nvid
 
 
 async def test_a_pod_may_use_more_than_its_request_up_to_its_limit(nvidia: NvidiaSite) -> None:
-    async with nvidia.node("limits", "/", 1) as on:
+    async with nvidia.node("limits", "/", 1, softLimits=True) as on:
         bursts = limited_pod(on, "bursts", taking(8), annotations={names.GPU_MEM_LIMIT: "20"})
         async with pods(on.admin, [bursts]) as created:
             (found,) = await on.settled(created)

@@ -106,7 +106,7 @@ async def test_every_container_has_its_limits_before_its_first_cuda_call_whateve
 async def test_restarts_reserve_nothing_above_a_container_unless_its_pod_may_use_more_than_its_request(
     nvidia: NvidiaSite,
 ) -> None:
-    async with nvidia.node("limits", "/", 1, kubelet=_AT_ONCE) as on:
+    async with nvidia.node("limits", "/", 1, kubelet=_AT_ONCE, softLimits=True) as on:
         plain = limited_pod(on, "plain", taking(2, ends=True))
         bursts = limited_pod(on, "bursts", taking(2, ends=True), annotations={names.GPU_MEM_LIMIT: "4"})
         async with pods(on.admin, [plain, bursts]) as created:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from config.protocol import names
 from config.settings.deviceplugin import DevicePluginConfiguration, HamiCore, Mps
 from config.settings.isolation import NONE, IsolationMechanism, hami_core, mps
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
@@ -188,6 +189,19 @@ def failed_at_its_hook(share: ContainerShare) -> WatchedPod:
     status = {"name": "c0", "lastState": {"terminated": {"reason": "StartError", "message": message}}}
     meta = {"name": share.pod.name, "namespace": share.pod.namespace, "uid": share.pod.uid}
     return msgspec.convert({"metadata": meta, "status": {"containerStatuses": [status]}}, WatchedPod)
+
+
+@pytest.mark.parametrize(("soft_limits", "limit"), [(False, DriverLimit(0, 8192)), (True, DriverLimit(3072, 8192))])
+async def test_the_driver_guarantees_requests_only_where_configured(
+    folder: Path,
+    soft_limits: bool,  # noqa: FBT001 - a parameter of the test
+    limit: DriverLimit,
+) -> None:
+    """Each start adds to what every cgroup above has guaranteed, and a pod's author chooses how often it starts."""
+    made = isolating(folder, kind_of(folder, "driver"), cards=LIMITED, soft_limits=soft_limits)
+    share = share_of(3)
+    annotations = {**share.pod.annotations, names.GPU_MEM_LIMIT: "8"}
+    assert made.limit(replace(share, pod=replace(share.pod, annotations=annotations))) == limit
 
 
 async def test_a_container_whose_hook_failed_starts_without_limits_and_its_pod_is_told(folder: Path) -> None:

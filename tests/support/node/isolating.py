@@ -69,6 +69,7 @@ def isolating(
     cards: Sequence[DriverCard] = (),
     support: Callable[[], LimitSupport] = lambda: WITH_LIMITS,
     required: bool = False,
+    soft_limits: bool = False,
     known: Callable[[], bool] = lambda: True,
     record: Callable[[NodeEvent], None] = lambda _: None,
     protocol: Literal["auto", 2, 3] = "auto",
@@ -90,6 +91,7 @@ def isolating(
     return NodeIsolation(
         kind=kind,
         required=required,
+        soft_limits=soft_limits,
         directories=ContainerDirectories(state / DIRECTORY),
         mps=daemons,
         driver_cards=lambda: cards,
