@@ -43,7 +43,7 @@ async def limits_fail(on: NvidiaNode) -> None:
     here = {"fieldSelector": f"spec.nodeName={on.node.name}"}
     with on.hardware.world(on.node).planted(FAILS):
         await end_containers(on)
-        # Not of `on.node.running`: a container may outlive its pod's object for a moment.
+        # Asked of the API server: a container may outlive its pod's object for a moment.
         if (await on.admin.get(f"{PODS}?{urlencode(here)}")).body["items"]:
             await seen(on.admin, PODS, fails, here, within_s=_SOON_S)
 
