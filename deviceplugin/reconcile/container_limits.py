@@ -14,7 +14,7 @@ from deviceplugin.reconcile.drift import Drift, DriftKind, SeenPod, Use
 class LimitReading:
     """Limits by card UUID, of each card that answered. The pod UIDs are the API server's.
 
-    limits: of each container that has some. running: containers with a cgroup.
+    limits: of each container that has some. running: containers whose cgroup still existed after the answer.
     """
 
     limits: Mapping[str, Mapping[Owner, MemoryLimits]] = field(default_factory=dict)

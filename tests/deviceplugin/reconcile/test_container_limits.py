@@ -1,7 +1,8 @@
 """Limits that the driver enforces: exact use, without a process ID, and containers that are not limited as expected."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,23 @@ async def test_an_exclusive_pod_and_a_container_that_has_ended_need_no_limit(fol
         node.runs("ended", 4, container_id=OTHER_ID)
         await rounds(loop)
         assert loop.result.drift == ()
+
+
+async def test_a_container_that_ends_while_the_driver_is_asked_needs_no_limit(folder: Path) -> None:
+    async with limiting(folder, policy=drift_policy(enforcement_required=True)) as (node, loop):
+        uid = node.runs("p", 4, container_id=ID)
+        cgroup = folder / "cgroup" / "kubepods" / f"pod{uid}" / ID
+
+        async def ends(_: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+            assert list(cgroups) == [str(cgroup)]
+            cgroup.rmdir()
+            return {}
+
+        loop.limits = replace(loop.limits, ask=ends)
+        for _ in range(3):
+            cgroup.mkdir(parents=True)
+            await loop.round()
+        assert (loop.result.drift, node.evicted) == ((), [])
 
 
 class Looked(dict[str, str]):
