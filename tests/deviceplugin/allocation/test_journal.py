@@ -153,7 +153,7 @@ def test_what_is_saved_is_not_saved_again(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_an_earlier_plugin_did_not_record_is_the_one_that_is_said_now(tmp_path: Path) -> None:
-    """Such a plugin may run on some nodes while the scheduler already takes pods with limits."""
+    """Nodes with such a plugin exist while an update is half done, and the scheduler already takes pods with limits."""
     pods = {"u": {"annotations": FIRST, "requests": {}}}
     (tmp_path / "journal.json").write_text(json.dumps({"version": 2, "pods": pods}))
     now, later = {**FIRST, names.GPU_MEM_LIMIT: "8"}, {**FIRST, names.GPU_MEM_LIMIT: "80"}

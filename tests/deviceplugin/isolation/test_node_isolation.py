@@ -144,7 +144,7 @@ async def test_a_container_that_cannot_be_limited_starts_unless_limits_are_requi
 
 
 async def test_a_required_limit_that_is_lost_while_the_container_starts_keeps_it_from_starting(folder: Path) -> None:
-    """NVIDIA's CDI specs may be rewritten at any time, also between `prepare` and the writing of the container's."""
+    """Specs of NVIDIA may be rewritten at any time, also between `prepare` and the writing of the container's."""
     support = [WITH_LIMITS]
     made = isolating(folder, kind_of(folder, "driver"), cards=LIMITED, support=lambda: support[0])
     required = with_limits_required()
