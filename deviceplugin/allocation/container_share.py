@@ -4,10 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from config.protocol import environment, memory_limit, names
+from config.protocol import environment, names
 from config.protocol.container_formula import peak_amounts
 from config.protocol.inventory import Card
-from config.protocol.memory_limit import MemoryLimitError
 from deviceplugin.allocation.decision import CardDecision, Share
 from deviceplugin.allocation.pods import NodePod, PodContainer
 from deviceplugin.cdi import spec
@@ -65,21 +64,11 @@ class ContainerShare:
             return None
         request_mib = self.shares[0].units * self.unit_mib
         card_mib = min((card.memory_mib for card in cards if card.uuid in self.uuids), default=request_mib)
-        most_units = self._most_units()
+        most_units = self.pod.most_units.get(self.container.name)
         if most_units is None:
             return DriverLimit(0, min(request_mib, card_mib))
         hard_mib = min(max(request_mib, most_units * self.unit_mib // len(self.shares)), card_mib)
         return DriverLimit(min(request_mib, hard_mib), hard_mib)
-
-    def _most_units(self) -> int | None:
-        """Return the units that the container may use over all its cards; None without a valid annotation."""
-        text = self.pod.annotations.get(names.GPU_MEM_LIMIT)
-        if text is None:
-            return None
-        try:
-            return memory_limit.limits(text, {one.name: one.units for one in self.pod.asking()})[self.container.name]
-        except (MemoryLimitError, KeyError):
-            return None
 
     def values(self) -> Mapping[str, str]:
         """Values for the placeholders in `config.settings.isolation`."""

@@ -68,12 +68,16 @@ _OnCards: TypeAlias = Annotated[dict[str, _OneOrMore], msgspec.Meta(min_length=1
 
 
 class _Pod(msgspec.Struct, rename="camel"):
-    """A pod in the file. requests: None in version 1. units: as in `FirstCards`, with `unit_mib`; None if unknown."""
+    """A pod in the file. requests: None in version 1. units: as in `FirstCards`, with `unit_mib`; None if unknown.
+
+    limit: whether its `gpushare/gpu-mem-limit` has been recorded, which earlier plugins did not know.
+    """
 
     annotations: dict[str, str]
     requests: PodRequests | None = None
     unit_mib: _Amount = msgspec.field(default=0, name="unitMiB")
     units: dict[str, _OnCards] | None = None
+    limit: bool = False
 
     def __post_init__(self) -> None:
         """Check the unit. Raises ValueError, which makes the whole document count as unreadable."""
@@ -119,13 +123,17 @@ class Journal:
         known = self._pods.get(uid)
         if known is None:
             if readable and any(key in now for key in _DECIDING):
-                self._pods[uid] = _Pod(now, requests)
+                self._pods[uid] = _Pod(now, requests, limit=True)
                 self._unsaved = True
             return First(annotations, requests=requests)
         if known.requests is None:
             # Version 1 recorded neither: today's values count as the first ones.
             known.requests = requests
             known.annotations |= {key: now[key] for key in (names.UNIT_MIB,) if key in now}
+            self._unsaved = True
+        if not known.limit:
+            known.limit = True
+            known.annotations |= {key: now[key] for key in (names.GPU_MEM_LIMIT,) if key in now}
             self._unsaved = True
         others = {key: value for key, value in annotations.items() if key not in _KEYS}
         return First({**others, **known.annotations}, _changed(known, now, requests), known.requests, known.cards())

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from config.protocol import names, quantity
+from config.protocol import memory_limit, names, quantity
 from config.protocol.booked_cards import Ask
 from config.protocol.container_formula import ContainerKind, init_kind, peak_amounts
 from scheduler.kube import objects
@@ -55,6 +55,7 @@ class NodePod:
     host_ipc: it shares the node's IPC namespace, and so its /dev/shm.
     first_cards: None until its first decision is known. changed: keys of its allocation and requests whose values
     differ from the first ones; all fields hold the first values.
+    most_units: container -> units that it may use, by a valid `gpushare/gpu-mem-limit`; empty without one.
     """
 
     uid: str
@@ -73,6 +74,11 @@ class NodePod:
     host_ipc: bool = False
     first_cards: FirstCards | None = None
     changed: tuple[str, ...] = ()
+    most_units: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Read the limits once: a pod may have thousands of containers, and each of them is looked up."""
+        object.__setattr__(self, "most_units", self._most_units())
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name} (UID {self.uid})"
@@ -84,6 +90,15 @@ class NodePod:
     def asking(self) -> tuple[PodContainer, ...]:
         """Return the containers that request gpu-mem."""
         return tuple(container for container in self.containers if container.units > 0)
+
+    def _most_units(self) -> Mapping[str, int]:
+        text = self.annotations.get(names.GPU_MEM_LIMIT)
+        if text is None:
+            return {}
+        try:
+            return memory_limit.limits(text, {one.name: one.units for one in self.asking()})
+        except memory_limit.MemoryLimitError:
+            return {}
 
     def has_card(self, uuid: str) -> bool:
         """Return whether its first decision gives it this card."""

@@ -25,6 +25,8 @@ from deviceplugin.driver.cards import (
 )
 
 T = TypeVar("T")
+# A longer answer than `calls.LONGEST_LINE` ends the process. A path has at most 4096 characters.
+_CGROUPS_AT_ONCE: Final = 200
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +77,12 @@ class OpenedDriver:
         """Return the cgroups' limits on the card, even during a reading of the card. Raises SourceFailed."""
         who = f"card {card.uuid}: its memory limits"
         await self._meet(card, who, within_s)
-        return await self._ask(who, calls.memory_limits(card.uuid, cgroups), within_s)
+        found: dict[str, MemoryLimits] = {}
+        for first in range(0, len(cgroups), _CGROUPS_AT_ONCE):
+            call = calls.memory_limits(card.uuid, cgroups[first : first + _CGROUPS_AT_ONCE])
+            answer = await self._ask(who, call, within_s)
+            found |= answer
+        return found
 
     async def _meet(self, card: DriverCard, who: str, within_s: float) -> None:
         if card.uuid not in self.knows:

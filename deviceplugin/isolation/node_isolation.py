@@ -14,6 +14,7 @@ from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
 from deviceplugin.allocation.start_errors import limit_hook_error
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.edits import Additions
+from deviceplugin.cdi.spec import CdiError
 from deviceplugin.driver.cards import DriverCard
 from deviceplugin.isolation import driver_limits, fill
 from deviceplugin.isolation.directories import ContainerDirectories
@@ -86,9 +87,15 @@ class NodeIsolation:
         return await self.mps.admit(uuid, self._namespace(share))
 
     def additions(self, share: ContainerShare) -> Additions:
+        """Raises CdiError if the container requires a limit that its cards have lost since `prepare`."""
         added = fill.additions(self._mechanism(share), share, str(self.directories.state))
-        limit = self.limit(share)
-        return replace(added, env={**added.env, **limit.variables()}) if limit else added
+        if limit := self.limit(share):
+            return replace(added, env={**added.env, **limit.variables()})
+        limited = self.kind.now == DRIVER and self.support().cdi and not share.pod.exclusive
+        if limited and (required := self._required_by(share)):
+            lost = "its cards changed a moment ago, and the driver cannot limit it now"
+            raise CdiError(f"container {share.container.name} needs memory isolation ({required}): {lost}")
+        return added
 
     def limit(self, share: ContainerShare) -> DriverLimit | None:
         """Return the limits that the driver enforces for the container from its next start; None if it has none."""

@@ -63,6 +63,11 @@ def container_cgroups(root: Path) -> dict[Owner, str]:
     return found
 
 
+def existing(cgroups: Iterable[str]) -> frozenset[str]:
+    """Return those of these cgroup directories that exist. Blocks."""
+    return frozenset(path for path in cgroups if os.path.isdir(path))  # noqa: PTH112 - a path as text
+
+
 def _of_pod(pod: Owner, path: str) -> Iterator[tuple[Owner, str]]:
     if pod.container_id:
         yield pod, _own(path)

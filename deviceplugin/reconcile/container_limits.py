@@ -14,7 +14,7 @@ from deviceplugin.reconcile.drift import Drift, DriftKind, SeenPod, Use
 class LimitReading:
     """Limits by card UUID, of each card that answered. The pod UIDs are the API server's.
 
-    limits: of each container that has some. running: containers with a cgroup.
+    limits: of each container that has some. running: containers whose cgroup still existed after the answer.
     """
 
     limits: Mapping[str, Mapping[Owner, MemoryLimits]] = field(default_factory=dict)
@@ -32,16 +32,26 @@ def not_enforced(
 
     A limit lower than expected protects other pods just as well.
     """
+    running = _by_container(reading, by_id)
     for one in seen:
         for share in _shares(one):
             wanted = expected(share)
             for uuid in share.uuids if wanted else ():
-                for owner in reading.running.get(uuid, ()):
+                for owner in running.get((uuid, one.pod.uid, share.container.name), ()):
                     limits = reading.limits[uuid].get(owner)
                     hard_mib = limits.hard_mib if limits else None
-                    own = owner.pod_uid == one.pod.uid and by_id.get(owner.container_id) == share.container.name
-                    if own and wanted and (hard_mib is None or hard_mib > wanted.hard_mib):
+                    if wanted and (hard_mib is None or hard_mib > wanted.hard_mib):
                         yield _not_enforced(share, uuid, wanted.hard_mib, hard_mib)
+
+
+def _by_container(reading: LimitReading, by_id: Mapping[str, str]) -> dict[tuple[str, str, str], list[Owner]]:
+    """Return (card UUID, pod UID, container) -> its cgroups. A pod may have thousands of containers."""
+    found: dict[tuple[str, str, str], list[Owner]] = defaultdict(list)
+    for uuid, owners in reading.running.items():
+        for owner in owners:
+            if name := by_id.get(owner.container_id):
+                found[uuid, owner.pod_uid, name].append(owner)
+    return found
 
 
 def _not_enforced(share: ContainerShare, uuid: str, wanted_mib: int, hard_mib: int | None) -> Drift:

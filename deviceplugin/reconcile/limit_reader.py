@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
 from deviceplugin.driver.cards import DriverCard, MemoryLimits, SourceFailed
-from deviceplugin.reconcile.cgroup_files import container_cgroups
+from deviceplugin.reconcile.cgroup_files import container_cgroups, existing
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.container_limits import LimitReading, pods_on
 from deviceplugin.reconcile.drift import SeenPod
@@ -49,10 +49,12 @@ class LimitReader:
         }
         answers = await asyncio.gather(*(self._of_card(uuid, of_card) for uuid, of_card in of_cards.items()))
         found = dict(zip(of_cards, answers, strict=True))
+        # A cgroup that went away meanwhile had no limits to report, and needs none.
+        left = await asyncio.to_thread(existing, {path for of_card in of_cards.values() for path in of_card.values()})
         limits = {uuid: answer for uuid, answer in found.items() if not isinstance(answer, SourceFailed)}
         return LimitReading(
             limits,
-            {uuid: frozenset(of_cards[uuid]) for uuid in limits},
+            {uuid: frozenset(one for one, path in of_cards[uuid].items() if path in left) for uuid in limits},
             tuple(f"memory limits: {answer}" for answer in answers if isinstance(answer, SourceFailed)),
         )
 

@@ -150,3 +150,22 @@ def test_what_is_saved_is_not_saved_again(tmp_path: Path) -> None:
     journal.first("u", OTHER)
     journal.save()
     assert (tmp_path / "journal.json").stat().st_ino == number
+
+
+def test_a_limit_that_an_earlier_plugin_did_not_record_is_the_one_that_is_said_now(tmp_path: Path) -> None:
+    """Nodes with such a plugin exist while an update is half done, and the scheduler already takes pods with limits."""
+    pods = {"u": {"annotations": FIRST, "requests": {}}}
+    (tmp_path / "journal.json").write_text(json.dumps({"version": 2, "pods": pods}))
+    now, later = {**FIRST, names.GPU_MEM_LIMIT: "8"}, {**FIRST, names.GPU_MEM_LIMIT: "80"}
+    journal = Journal(tmp_path)
+    assert journal.first("u", now) == First(now)
+    journal.save()
+    assert Journal(tmp_path).first("u", later) == First(now, (names.GPU_MEM_LIMIT,))
+
+
+def test_a_limit_that_is_added_later_is_a_change(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.first("u", FIRST)
+    journal.save()
+    later = {**FIRST, names.GPU_MEM_LIMIT: "80"}
+    assert Journal(tmp_path).first("u", later) == First(FIRST, (names.GPU_MEM_LIMIT,))

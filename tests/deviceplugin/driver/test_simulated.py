@@ -4,13 +4,15 @@ import json
 import threading
 import time
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
 import pytest
 
 from config.clusterfile import reading
 from config.protocol import inventory, names
 from config.settings.mistakes import ConfigurationError
-from deviceplugin.driver.calls import Worker
+from deviceplugin.driver.calls import LONGEST_LINE, Call, Worker
 from deviceplugin.driver.cards import (
     EXCLUSIVE_PROCESS,
     CardFailed,
@@ -42,6 +44,7 @@ from deviceplugin.driver.simulated import (
 )
 from deviceplugin.driver.supervisor import SupervisedDriver
 
+T = TypeVar("T")
 CARDS = (
     DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024),
     DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=2048),
@@ -304,4 +307,27 @@ async def test_memory_limits_of_a_card_that_hangs_keep_no_other_card_waiting() -
     with pytest.raises(NoAnswer, match="released"):
         await supervised.memory_limits("GPU-a", ["/host/cgroup/p"])
     simulated.happen(HangFault("GPU-b", hang=False))
+    await supervised.close()
+
+
+async def test_ten_thousand_cgroups_fit_into_answers_that_a_process_may_give() -> None:
+    simulated, lines = SimulatedDriver(CARDS, ()), list[int]()
+    cgroups = [f"/{number:04095}" for number in range(10_000)]
+
+    class Measured(DriverThreads):
+        async def ask(self, call: Call[T]) -> T:
+            answer = await super().ask(call)
+            lines.append(len(msgspec.json.encode(answer)))
+            return answer
+
+    async def start() -> Worker:
+        return Measured(simulated.opened())
+
+    supervised = SupervisedDriver(start)
+    await supervised.cards()
+    for cgroup in cgroups:
+        simulated.happen(LimitFault("GPU-a", cgroup, MemoryLimits(2**40, 2**40, 2**40)))
+    lines.clear()
+    assert (await supervised.memory_limits("GPU-a", cgroups)).keys() == set(cgroups)
+    assert max(lines) < LONGEST_LINE
     await supervised.close()

@@ -15,8 +15,10 @@ from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
 from deviceplugin.allocation.start_errors import WatchedPod
 from deviceplugin.cdi.edits import Additions
 from deviceplugin.cdi.nvidia_edits import SimulatedEdits
+from deviceplugin.cdi.spec import CdiError
 from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, DriverCard, DriverCards
 from deviceplugin.health.states import CardStates
+from deviceplugin.isolation.driver_limits import LimitSupport
 from deviceplugin.isolation.kind import KindFile
 from deviceplugin.isolation.make import IsolationParts, cards_for_daemons, isolation_for, pods_with, shared_in
 from deviceplugin.isolation.node_isolation import NodeIsolation
@@ -140,6 +142,24 @@ async def test_a_container_that_cannot_be_limited_starts_unless_limits_are_requi
     told = await enforcing(folder, hookless=("GPU-0000",), required=True).prepare(share_of(3))
     assert told.startswith(f"container c0 needs memory isolation (enforcement: required): {lacking}")
     assert await enforcing(folder, required=True).prepare(with_limits_required()) == ""
+
+
+async def test_a_required_limit_that_is_lost_while_the_container_starts_keeps_it_from_starting(folder: Path) -> None:
+    """Specs of NVIDIA may be rewritten at any time, also between `prepare` and the writing of the container's."""
+    support = [WITH_LIMITS]
+    made = isolating(folder, kind_of(folder, "driver"), cards=LIMITED, support=lambda: support[0])
+    required = with_limits_required()
+    assert await made.prepare(required) == ""
+    support[0] = replace(WITH_LIMITS, hookless=("GPU-0000",))
+    with pytest.raises(
+        CdiError, match=r"container c0 needs memory isolation \(gpushare/isolation: required\): its cards"
+    ):
+        made.additions(required)
+    alone = replace(required, pod=replace(required.pod, exclusive=True))
+    assert (made.additions(share_of(3)).env, made.additions(alone).env) == ({}, {})
+    # Allocate in environment mode never fails the pod for that; `prepare` refuses its start.
+    support[0] = LimitSupport(cdi=False)
+    assert made.additions(required).env == {}
 
 
 async def test_a_node_that_enforces_nothing_says_so_to_a_pod_that_requires_it(folder: Path) -> None:

@@ -1,16 +1,22 @@
 """Limits that the driver enforces: exact use, without a process ID, and containers that are not limited as expected."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from config.protocol import names
+from deviceplugin.allocation.container_share import DriverLimit
+from deviceplugin.allocation.decision import CardDecision, Share
 from deviceplugin.driver.cards import MemoryLimits, NoAnswer
+from deviceplugin.reconcile.cgroups import Owner
+from deviceplugin.reconcile.container_limits import LimitReading, not_enforced
+from deviceplugin.reconcile.drift import SeenPod
 from deviceplugin.reconcile.reconciler import Reconciler
 from tests.support.node.drift_policy import drift_policy
-from tests.support.node.node_pods import CARDS
+from tests.support.node.node_pods import CARDS, UNIT_MIB, node_pod
 from tests.support.node.reconcile_site import WARNING, Node, metric, rig
 
 ID, OTHER_ID = "c" * 64, "d" * 64
@@ -160,3 +166,42 @@ async def test_an_exclusive_pod_and_a_container_that_has_ended_need_no_limit(fol
         node.runs("ended", 4, container_id=OTHER_ID)
         await rounds(loop)
         assert loop.result.drift == ()
+
+
+async def test_a_container_that_ends_while_the_driver_is_asked_needs_no_limit(folder: Path) -> None:
+    async with limiting(folder, policy=drift_policy(enforcement_required=True)) as (node, loop):
+        uid = node.runs("p", 4, container_id=ID)
+        cgroup = folder / "cgroup" / "kubepods" / f"pod{uid}" / ID
+
+        async def ends(_: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+            assert list(cgroups) == [str(cgroup)]
+            cgroup.rmdir()
+            return {}
+
+        loop.limits = replace(loop.limits, ask=ends)
+        for _ in range(3):
+            cgroup.mkdir(parents=True)
+            await loop.round()
+        assert (loop.result.drift, node.evicted) == ((), [])
+
+
+class Looked(dict[str, str]):
+    """Names of containers that count how often one is looked up."""
+
+    times = 0
+
+    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        Looked.times += 1
+        return super().get(key, default)
+
+
+def test_a_thousand_containers_are_not_each_compared_with_all_cgroups() -> None:
+    pod = node_pod("p", [1] * 1000)
+    shares = {one.name: (Share(FIRST.uuid, 0, 1, 16),) for one in pod.asking()}
+    owners = {one.name: Owner(pod.uid, f"{number:064x}") for number, one in enumerate(pod.asking())}
+    reading = LimitReading({FIRST.uuid: {}}, {FIRST.uuid: frozenset(owners.values())})
+    by_id = Looked({owner.container_id: name for name, owner in owners.items()})
+    seen = [SeenPod(pod, CardDecision(shares, UNIT_MIB))]
+    found = list(not_enforced(seen, reading, by_id, lambda _: DriverLimit(0, 1024)))
+    assert [one.container for one in found] == [one.name for one in pod.asking()]
+    assert Looked.times <= 1000
