@@ -84,9 +84,9 @@ def _own(path: str) -> str:
 
 
 def _children(directory: str) -> list[str]:
-    """Return the names of the cgroups in this one; none if it has gone."""
+    """Return the names of the cgroups in this one; none if it has gone. Names of pods and containers are ASCII."""
     try:
         with os.scandir(directory) as entries:
-            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            return [entry.name for entry in entries if entry.name.isascii() and entry.is_dir(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError):
         return []

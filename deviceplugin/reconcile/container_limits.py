@@ -3,11 +3,15 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
 from deviceplugin.driver.cards import MemoryLimits
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.drift import Drift, DriftKind, SeenPod, Use
+
+# The driver may round a limit up to a multiple of its pages, of which the largest have 2 MiB.
+_ROUNDED_MIB: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ def not_enforced(
                 for owner in running.get((uuid, one.pod.uid, share.container.name), ()):
                     limits = reading.limits[uuid].get(owner)
                     hard_mib = limits.hard_mib if limits else None
-                    if wanted and (hard_mib is None or hard_mib > wanted.hard_mib):
+                    if wanted and (hard_mib is None or hard_mib > wanted.hard_mib + _ROUNDED_MIB):
                         yield _not_enforced(share, uuid, wanted.hard_mib, hard_mib)
 
 

@@ -159,6 +159,15 @@ def test_cgroups_of_users_and_of_the_system_are_no_containers(tmp_path: Path) ->
     assert container_cgroups(root) == {}
 
 
+def test_a_cgroup_with_any_name_does_not_end_the_search(tmp_path: Path) -> None:
+    own = f"kubepods/pod{UID}/{ID}"
+    not_utf8 = os.fsdecode(b"\xff")
+    root = tree(tmp_path / "cgroup", own, f"kubepods/{not_utf8}", f"{not_utf8}/pod{UID}/{ID}")
+    found = container_cgroups(root)
+    assert found == {Owner(UID, ID): f"{root}/{own}"}
+    assert [path.encode() for path in found.values()]
+
+
 def test_many_and_deep_cgroups_end_the_search(tmp_path: Path) -> None:
     root = tree(tmp_path / "cgroup", "/".join("abcdefghijkl") + f"/pod{UID}/{ID}", f"kubepods/pod{UID}/{CONTAINER}")
     assert container_cgroups(root) == {Owner(UID, CONTAINER): f"{root}/kubepods/pod{UID}/{CONTAINER}"}

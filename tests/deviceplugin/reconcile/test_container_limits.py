@@ -122,6 +122,7 @@ async def test_cards_without_limits_cost_no_search(folder: Path) -> None:
         pytest.param(limited(None, 0), "the driver enforces no limit there", id="only a soft one"),
         pytest.param(limited(8192, 0), "the driver enforces a limit of 8192 MiB there", id="too high"),
         pytest.param(limited(4096, 0), "", id="as expected"),
+        pytest.param(limited(4098, 0), "", id="rounded up to a large page"),
         pytest.param(limited(2048, 0), "", id="lower"),
     ],
 )
