@@ -322,6 +322,7 @@ class NodePlugin:
             isolation=self._isolation,
             volume_mounts=self._injection.volume_mounts,
             start_problem=self._keeper.states.start_problem,
+            unrecorded=self._session.devices_now.again,
         )
         measured = MeasuredPlugin(self._allocator(context), self.metrics)
         self._reconciler = self._make_reconciler(files, measured)

@@ -111,7 +111,8 @@ class AllocationContext:
 
     files, card_edits: CDI specs and device edits; either mode may use them. volume_mounts: containers may also request
     cards from the NVIDIA runtime by mounts. start_problem: returns why CUDA does not start on the cards with these
-    UUIDs; "" if it does or this is unknown. start_wait_s: how long a PreStartContainer waits for missing facts.
+    UUIDs; "" if it does or this is unknown. unrecorded: called if a container starts that the kubelet's checkpoint
+    lacks. start_wait_s: how long a PreStartContainer waits for missing facts.
     """
 
     view: NodeRecords
@@ -124,6 +125,7 @@ class AllocationContext:
     isolation: Isolation = field(default_factory=NoIsolation)
     volume_mounts: bool = False
     start_problem: Callable[[Sequence[str]], str] = lambda _: ""
+    unrecorded: Callable[[], None] = lambda: None
     start_wait_s: float = _START_WAIT_S
 
     @property
@@ -150,7 +152,11 @@ class AllocationContext:
 
         async def attempt() -> None:
             view = await self.view.snapshot()
-            view = await self.view.confirmed(view, {entry.pod_uid for entry in identify.holders(ids, view)})
+            if not (holders := identify.holders(ids, view)):
+                # The kubelet takes what it writes under a lock and writes it without one: an older state may have
+                # replaced a newer one. Source: devicemanager/manager.go, writeCheckpoint.
+                self.unrecorded()
+            view = await self.view.confirmed(view, {entry.pod_uid for entry in holders})
             found = identify.starting(ids, view)
             share = self.container_share(found)
             shares = share.shares

@@ -93,6 +93,11 @@ class FakeDevices:
             self._moved.set()
             self._moved = asyncio.Event()
 
+    def again(self) -> None:
+        """Send the list to followers again. The kubelet then writes its checkpoint from what it knows."""
+        self._moved.set()
+        self._moved = asyncio.Event()
+
     async def shown(self) -> None:
         """Wait until a list exists."""
         while self._devices is None:

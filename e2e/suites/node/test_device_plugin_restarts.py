@@ -1,6 +1,7 @@
 """Restarts of everything on a real node: running pods keep running, starting pods end with the right card."""
 
 import asyncio
+import json
 import shutil
 import sys
 import time
@@ -11,6 +12,8 @@ from datetime import datetime
 import pytest
 
 from config.protocol import names
+from deviceplugin.files import replace_file
+from deviceplugin.kubelet.session import CHECKPOINT
 from e2e.control_plane.admin import Admin, Json
 from e2e.node.announced import allocatable, card_units
 from e2e.node.node_pods import PODS, has_restarted, pod_seen, runs, waits_because
@@ -148,6 +151,19 @@ async def test_a_directory_of_the_kubelet_that_is_removed_and_made_again_costs_n
                 assert shared.mismatches(await runs(on_node, "newer")) == []
         async with pods(on_node, [shared_pod("crashes", [sharing(2)])]):
             assert shared.mismatches(await runs(on_node, "crashes")) == []
+
+
+async def test_a_container_that_the_kubelets_checkpoint_lost_starts_again(shared: SharedNode, on_node: Admin) -> None:
+    """The kubelet knows it, but an older state of the file has replaced a newer one."""
+    checkpoint = shared.node.device_plugins / CHECKPOINT
+    async with pods(on_node, [shared_pod("lost", [sharing(2)])]) as created:
+        (lost,) = await all_settled(on_node, created)
+        document = json.loads(checkpoint.read_text())
+        document["Data"]["PodDeviceEntries"] = []
+        replace_file(checkpoint, json.dumps(document).encode())
+        shared.kill_container(lost)
+        again = await pod_seen(on_node, "lost", has_restarted, within_s=_RESTARTED_WITHIN_S)
+        assert shared.mismatches(again) == []
 
 
 async def test_a_node_takes_no_pods_while_its_plugin_is_away(shared: SharedNode, on_node: Admin) -> None:

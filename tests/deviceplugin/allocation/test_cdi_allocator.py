@@ -63,6 +63,22 @@ async def test_a_container_waits_until_cuda_starts_on_its_card(by_cdi: Rig) -> N
     assert await starting == "GPU-0"
 
 
+async def test_a_container_that_the_checkpoint_lacks_has_the_kubelet_write_it_again(by_cdi: Rig) -> None:
+    asked = list[bool]()
+
+    def kubelet_writes() -> None:
+        asked.append(True)
+        by_cdi.record("p", *lost)
+
+    by_cdi.context.unrecorded = kubelet_writes
+    by_cdi.bound("p", 1, card=0)
+    lost = ["u0"], await by_cdi.double.allocate(["u0"])
+    with refused("the kubelet records no live container with exactly these devices"):
+        await by_cdi.double.pre_start(["u0"])
+    assert await by_cdi.card_of() == "GPU-0"
+    assert asked == [True]
+
+
 async def test_a_container_does_not_start_where_cuda_does_not(by_cdi: Rig) -> None:
     by_cdi.context.start_problem = lambda _: "card GPU-0: CUDA does not start on it"
     by_cdi.bound("p", 1, card=0)

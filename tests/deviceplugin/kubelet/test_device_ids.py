@@ -235,6 +235,15 @@ async def test_the_same_list_again_is_no_news() -> None:
     assert await asyncio.wait_for(again, 5) == ()
 
 
+async def test_the_list_is_sent_again_when_asked_for() -> None:
+    devices = FakeDevices()
+    devices.show((("u0", True),))
+    following = devices.follow()
+    await anext(following)
+    devices.again()
+    assert await asyncio.wait_for(anext(following), 5) == (("u0", True),)
+
+
 async def test_a_follower_that_is_slow_gets_the_newest() -> None:
     devices = FakeDevices()
     devices.show((("u0", True),))
