@@ -160,7 +160,7 @@ async def held(site: GpuSite) -> GpuSite:
 TYPED: Final = [
     ("top pods -n NAMESPACE", "web    a     "),
     ("get pods -n NAMESPACE -l app=web -o name", "pod/web\n"),
-    ("top pod -A --no-headers", "8 GiB  unknown     -  running"),
+    ("top pod -A --no-headers", "8 GiB      -  unknown       -  running"),
     ("get node a -o wide", "MODELS"),
     ("top nodes a --sort-by free", "a         2     32         11    21"),
     ("describe node a", "/train (8)"),
