@@ -169,7 +169,8 @@ class AllocationContext:
             for one in found.containers:
                 if lacking := await self.isolation.prepare(replace(share, container=one)):
                     raise CallRejected(f"pod {found.pod}: {lacking}", _NOT_ISOLATED)
-            await asyncio.to_thread(self._write_specs, answers, share, found)
+            added = {one.name: self.isolation.additions(replace(share, container=one)) for one in found.containers}
+            await asyncio.to_thread(self._write_specs, answers, share, added)
             self.report_assigned(found, shares)
 
         try:
@@ -177,17 +178,17 @@ class AllocationContext:
         except (spec.CdiError, OSError) as error:
             raise CallRejected(str(error), _kind(error)) from error
 
-    def _write_specs(self, answers: Mapping[str, RecordedAnswer], share: ContainerShare, found: PodContainers) -> None:
+    def _write_specs(
+        self, answers: Mapping[str, RecordedAnswer], share: ContainerShare, added: Mapping[str, Additions]
+    ) -> None:
         """Write the spec of each container that has a device of ours. Blocks on the disk.
 
-        answers: by name, of the found containers, which run one at a time.
+        answers, added: by name, of the found containers, which run one at a time.
         """
         variables = container_environment(share.shares, by_cdi=True, node_labels=self.node_labels())
-        for one in found.containers:
-            own = replace(share, container=one)
-            for device in sorted(answers[one.name].device_names):
-                added = self.isolation.additions(own)
-                parts = [self._edits_of_cards(own, added), added.edits(), Edits(env=variables)]
+        for name, additions in added.items():
+            for device in sorted(answers[name].device_names):
+                parts = [self._edits_of_cards(share, additions), additions.edits(), Edits(env=variables)]
                 self.files.write(device, spec.container_spec(device, parts))
 
     def _edits_of_cards(self, share: ContainerShare, added: Additions) -> Edits:

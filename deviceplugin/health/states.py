@@ -174,7 +174,8 @@ class CardStates:
         """Return UUID -> when to try CUDA, in monotonic seconds, for responsive cards; empty while one is released."""
         if not self.tries_cuda or self.released():
             return {}
-        whole = [uuid for uuid in self._answering() if uuid not in self._instances()]
+        instances = self._instances()
+        whole = [uuid for uuid in self._answering() if uuid not in instances]
         return {uuid: cuda.next_s(self.cuda.get(uuid), self._fabric(uuid), pace) for uuid in whole}
 
     def tried(self, uuid: str, answer: CudaAnswer, now_s: float) -> None:

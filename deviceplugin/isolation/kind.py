@@ -13,13 +13,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from config.protocol.isolation import DRIVER, OWN
+from config.protocol.isolation import DRIVER, MPS, OWN
 from config.settings.isolation import AUTO, NONE, IsolationMechanism
 from deviceplugin.files import replace_file
 
 NOTHING: Final = "none"
-# Preparation of a mechanism with MPS daemons.
-MPS: Final = "mps"
 FILE: Final = "isolation.json"
 _VERSION: Final = 1
 log = structlog.get_logger()

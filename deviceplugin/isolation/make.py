@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import structlog
 from prometheus_client import CollectorRegistry
 
-from config.protocol.isolation import DRIVER
+from config.protocol.isolation import DRIVER, MPS
 from config.settings import isolation
 from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.isolation import AUTO, IsolationMechanism
@@ -23,7 +23,7 @@ from deviceplugin.isolation.compute_modes import ComputeModes, ModeSetter
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.isolation.driver_limits import LimitSupport
 from deviceplugin.isolation.host_cgroup import cgroup_problem
-from deviceplugin.isolation.kind import MPS, KindFile, NodeKind
+from deviceplugin.isolation.kind import KindFile, NodeKind
 from deviceplugin.isolation.mps_cards import MpsCards, MpsMetrics
 from deviceplugin.isolation.node_isolation import NodeIsolation
 from deviceplugin.node.events import NodeEvent
@@ -132,8 +132,7 @@ class LimitEdits(Protocol):
 class IsolationParts:
     """Parts of the plugin that isolation needs. kind: the node's. driver: sets compute modes.
 
-    edits: of the cards. cdi: whether containers get them through CDI. registry:
-    for the plugin's metrics.
+    edits: of the cards. cdi: whether containers get them through CDI. registry: for the plugin's metrics.
     """
 
     kind: NodeKind
@@ -207,6 +206,4 @@ def cards_for_daemons(states: CardStates) -> Sequence[str]:
 
 def pods_with(view: NodeRecords, uuid: str) -> list[PodKey]:
     """Return the pods that have the card."""
-    return [
-        pod.key for pod in view.asking() if pod.first_cards and any(uuid in on for on in pod.first_cards.units.values())
-    ]
+    return [pod.key for pod in view.asking() if pod.has_card(uuid)]

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from config.protocol import names
-from config.protocol.isolation import DRIVER
+from config.protocol.isolation import DRIVER, MPS
 from config.settings.isolation import NONE, IsolationMechanism, mps_namespace
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
 from deviceplugin.allocation.start_errors import limit_hook_error
@@ -19,7 +19,7 @@ from deviceplugin.driver.cards import DriverCard
 from deviceplugin.isolation import driver_limits, fill
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.isolation.driver_limits import LimitSupport
-from deviceplugin.isolation.kind import MPS, NOTHING, NodeKind
+from deviceplugin.isolation.kind import NOTHING, NodeKind
 from deviceplugin.isolation.mps_cards import MpsCards
 from deviceplugin.isolation.mps_namespaces import MpsNamespace, namespace_of
 from deviceplugin.node.events import NodeEvent
@@ -91,7 +91,7 @@ class NodeIsolation:
         added = fill.additions(self._mechanism(share), share, str(self.directories.state))
         if limit := self.limit(share):
             return replace(added, env={**added.env, **limit.variables()})
-        limited = self.kind.now == DRIVER and self.support().cdi and not share.pod.exclusive
+        limited = self.kind.now == DRIVER and self.support().cdi
         if limited and (required := self._required_by(share)):
             lost = "its cards changed a moment ago, and the driver cannot limit it now"
             raise CdiError(f"container {share.container.name} needs memory isolation ({required}): {lost}")
@@ -192,7 +192,12 @@ class NodeIsolation:
         self.record(NodeEvent("GPUNotEnforced", note, share.pod.key))
 
     def _required_by(self, share: ContainerShare) -> str:
-        """Return which setting requires that the container's share is enforced; "" if none does."""
+        """Return which setting requires that the container's share is enforced; "" if none does.
+
+        A pod that has its cards to itself needs no limit.
+        """
+        if share.pod.exclusive:
+            return ""
         if share.pod.annotations.get(names.ISOLATION) == names.ISOLATION_REQUIRED:
             return f"{names.ISOLATION}: {names.ISOLATION_REQUIRED}"
         return "enforcement: required" if self.required else ""

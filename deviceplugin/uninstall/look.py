@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from config.protocol.isolation import MPS
 from config.protocol.quantity import QuantityError
 from config.settings.deviceplugin import DevicePluginConfiguration
 from config.settings.isolation import MPS_SERVER
@@ -23,7 +24,7 @@ from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.files import temporary
 from deviceplugin.health import record, releases
 from deviceplugin.isolation import compute_modes, fill, kind, make
-from deviceplugin.isolation.kind import MPS, KindFile
+from deviceplugin.isolation.kind import KindFile
 from deviceplugin.isolation.make import mechanisms_of
 from deviceplugin.isolation.mps_control import ControlFailed, ControlSilent, MpsControl
 from deviceplugin.isolation.mps_namespaces import control_of

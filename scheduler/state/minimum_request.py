@@ -59,8 +59,8 @@ def minimum_request_of(
 
 
 def _any_card_will_do(request: GpuRequest) -> bool:
-    selective = request.exclusive or request.isolated or request.compute_mode or request.models or request.uuids
-    return request.cards == 1 and not selective
+    # A request for several cards has the trait WHOLE.
+    return not (request.exclusive or request.traits or request.models or request.uuids)
 
 
 def _models(asked: Selection, model_code: dict[str, int]) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.plugin import MAX_SCORE, Detail, Rejection
-from scheduler.pods.gpu_request import GpuRequest, PlacementPolicy, Selection
+from scheduler.pods.gpu_request import WHOLE, GpuRequest, PlacementPolicy, Selection
 from scheduler.state.cards.card_arrays import RowGroup, per_row
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.node_inventory import accepted_codes
@@ -201,9 +201,9 @@ def _restricts(cards: CardColumns, request: GpuRequest) -> bool:
 
     A pod with several cards is common, and instances are not.
     """
-    if request.models or request.uuids or request.isolated or request.compute_mode:
+    if request.models or request.uuids or request.traits & ~WHOLE:
         return True
-    return request.cards > 1 and cards.instances > 0
+    return bool(request.traits) and cards.instances > 0
 
 
 def having(cards: CardColumns, traits: int, rows: Rows) -> BoolArray:

@@ -9,70 +9,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.cdi.edits import Edits
 from deviceplugin.cdi.nvidia_spec import KINDS, NvidiaSpec, nvidia_spec, real_cards, uncovered
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.driver.cards import DriverCard
-
-A, B = (
-    DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=16384, minor=0),
-    DriverCard(index=1, uuid="GPU-b", model="M", memory_mib=16384, minor=1),
-)
-LIBRARY = {
-    "hostPath": "/usr/lib/libcuda.so.580",
-    "containerPath": "/usr/lib/libcuda.so.580.95.05",
-    "options": ["ro", "bind"],
-}
-HOOK = {
-    "hookName": "createContainer",
-    "path": "/usr/bin/nvidia-cdi-hook",
-    "args": ["nvidia-cdi-hook", "update-ldcache"],
-}
-
-
-def device(name: str, *minors: int) -> dict[str, object]:
-    return {"name": name, "containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{minor}"} for minor in minors]}}
-
-
-def toolkit(*devices: dict[str, object], version: str = "0.5.0", **more: object) -> dict[str, object]:
-    """What nvidia-ctk writes, shortened."""
-    edits = {
-        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
-        "deviceNodes": [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia-uvm"}],
-        "mounts": [LIBRARY],
-        "hooks": [HOOK],
-    }
-    return {"cdiVersion": version, "kind": "nvidia.com/gpu", "devices": devices, "containerEdits": edits, **more}
-
-
-def spec(
-    *devices: dict[str, object], source: str = "/etc/cdi/nvidia.yaml", version: str = "0.5.0", bare: bool = False
-) -> NvidiaSpec:
-    """bare: no control nodes for every device."""
-    more = {"containerEdits": {"mounts": [LIBRARY]}} if bare else {}
-    found = nvidia_spec(source, json.dumps(toolkit(*devices, version=version) | more))
-    assert found is not None
-    return found
-
-
-def for_all(minor: int, *devices: dict[str, object], source: str = "f") -> NvidiaSpec:
-    """A spec whose every device brings the card of this minor as well."""
-    edits = {"mounts": [LIBRARY], "deviceNodes": [{"path": f"/dev/nvidia{minor}"}]}
-    found = nvidia_spec(source, json.dumps(toolkit(*devices) | {"containerEdits": edits}))
-    assert found is not None
-    return found
-
-
-def split(uuid: str, minor: int, *caps: int) -> dict[str, object]:
-    """A MIG device, as nvidia-ctk writes it."""
-    paths = [f"/dev/nvidia{minor}", *(f"/dev/nvidia-caps/nvidia-cap{number}" for number in caps)]
-    return {"name": uuid, "containerEdits": {"deviceNodes": [{"path": path, "hostPath": path} for path in paths]}}
-
-
-def nodes(found: Edits) -> list[str]:
-    listed = found.wire()["deviceNodes"]
-    assert isinstance(listed, list)
-    return [node["path"] for node in listed]
+from tests.deviceplugin.cdi.nvidia_specs import HOOK, LIBRARY, A, B, device, for_all, nodes, spec, toolkit
 
 
 @pytest.mark.parametrize("write", [json.dumps, yaml.safe_dump, lambda d: json.dumps(d, indent="\t")])
@@ -338,73 +278,3 @@ def test_whatever_a_spec_says_a_container_sees_its_own_card_only(
     except CdiError:
         return
     assert [path for path in nodes(found) if re.fullmatch(r"/dev/nvidia\d+", path)] == ["/dev/nvidia0"]
-
-
-INSTANCE = DriverCard(index=1070, uuid="MIG-a", model="M", memory_mib=9856, minor=0, parent="GPU-a", instance=(7, 0))
-OF_INSTANCE = ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67"]
-CONTROL = ["/dev/nvidiactl", "/dev/nvidia-uvm"]
-
-
-def caps(card: DriverCard) -> list[str]:
-    return OF_INSTANCE[1:] if card.parent else []
-
-
-def test_an_instance_comes_with_exactly_its_parents_node_and_its_own_two() -> None:
-    found = spec(split("MIG-b", 0, 75, 76), split("MIG-a", 0, 66, 67), device("GPU-b", 1))
-    assert nodes(real_cards([INSTANCE], [found], caps=caps)) == [*CONTROL, *OF_INSTANCE]
-    assert nodes(real_cards([B], [found], caps=caps)) == [*CONTROL, "/dev/nvidia1"]
-
-
-@pytest.mark.parametrize(
-    "stale",
-    [
-        pytest.param(split("MIG-a", 0, 75, 76), id="nodes of another instance"),
-        pytest.param(split("MIG-a", 0, 66), id="too few"),
-        pytest.param(split("MIG-a", 0, 66, 67, 76), id="too many"),
-        pytest.param(split("MIG-a", 1, 66, 67), id="another card"),
-    ],
-)
-def test_a_spec_that_names_an_instance_with_other_nodes_is_not_used(stale: dict[str, object]) -> None:
-    with pytest.raises(CdiError, match=r"nvidia\.yaml is out of date: MIG-a now has other device nodes"):
-        real_cards([INSTANCE], [spec(stale)], caps=caps)
-
-
-@pytest.mark.parametrize(
-    "others",
-    [
-        pytest.param([split("0:0", 0, 66, 67), split("0:1", 0, 75, 76)], id="named by index"),
-        pytest.param([split("MIG-old", 0, 12, 13)], id="written before the instance"),
-        pytest.param([device("GPU-a", 0)], id="written before the card was split"),
-    ],
-)
-def test_a_spec_that_does_not_name_the_instance_gives_what_all_need(others: list[dict[str, object]]) -> None:
-    found = real_cards([INSTANCE], [spec(*others)], caps=caps)
-    assert sorted(nodes(found)) == sorted([*CONTROL, *OF_INSTANCE])
-
-
-def test_an_instance_whose_nodes_are_unknown_is_not_injected() -> None:
-    with pytest.raises(CdiError, match=r"card MIG-a cannot be .*: /proc/driver/nvidia-caps/mig-minors does not list"):
-        real_cards([INSTANCE], [spec(split("MIG-a", 0, 66, 67))])
-
-
-def test_nodes_of_an_instance_are_where_the_driver_has_its_parents() -> None:
-    node = {"path": "/dev/nvidia0", "hostPath": "/run/nvidia/driver/dev/nvidia0", "permissions": "rw"}
-    found = real_cards([INSTANCE], [spec({"name": "all", "containerEdits": {"deviceNodes": [node]}})], caps=caps)
-    assert found.wire()["deviceNodes"][2:] == [  # type: ignore[index]
-        {"path": path, "hostPath": f"/run/nvidia/driver{path}", "permissions": "rw"} for path in OF_INSTANCE
-    ]
-
-
-def test_a_spec_that_gives_every_container_an_instance_is_not_used_for_another() -> None:
-    edits = {"mounts": [LIBRARY], "deviceNodes": [{"path": "/dev/nvidia-caps/nvidia-cap75"}]}
-    for own in (split("MIG-a", 0, 66, 67), split("0:0", 0, 66, 67)):
-        found = nvidia_spec("f", json.dumps(toolkit(own) | {"containerEdits": edits}))
-        assert found is not None
-        with pytest.raises(CdiError, match=r"f (also )?injects a(nother)? card into every container"):
-            real_cards([INSTANCE], [found], caps=caps)
-
-
-def test_an_instance_whose_nodes_the_host_lacks_is_not_injected() -> None:
-    found = spec(split("MIG-a", 0, 66, 67))
-    with pytest.raises(CdiError, match="names device nodes that do not exist: /dev/nvidia-caps/nvidia-cap67"):
-        real_cards([INSTANCE], [found], caps=caps, lacks=lambda path: path.endswith("cap67"))

@@ -21,9 +21,6 @@ from config.protocol.inventory import Card, Health
 from deviceplugin.cdi.host_nodes import CONTROL, MIG_MINORS, HostNodes
 from deviceplugin.cdi.nvidia_edits import NvidiaEdits
 from deviceplugin.cdi.spec import CdiError
-from deviceplugin.driver.calls import Worker
-from deviceplugin.driver.nvml import NvmlSource
-from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.health.states import CardStates
@@ -31,6 +28,7 @@ from scheduler.kube.port import Changed
 from tests.support.builders import wire_pod
 from tests.support.node.announcing import Rig, announcing
 from tests.support.nvidia import libraries
+from tests.support.nvidia.sessions import threads
 from tests.support.nvidia.world import DRIVER, VARIABLE, World, caps, card, instance, mig_minors, uuid_of
 
 SPLIT, WHOLE = uuid_of(0), uuid_of(1)
@@ -46,20 +44,6 @@ CONTROL_NODES: Final = {f"/dev/{name}" for name in CONTROL}
 def nodes_of(place: tuple[int, int]) -> set[str]:
     """Two nodes of an instance of the first card."""
     return {f"/dev/nvidia-caps/nvidia-cap{number}" for number in caps(0, *place)}
-
-
-class Session(NvmlSource):
-    """A driver in threads of this process."""
-
-    def end(self) -> None:
-        """Do nothing: threads end when nothing hangs any more."""
-
-    def on_end(self, callback: object) -> None:
-        """Do nothing: the session lasts as long as its test."""
-
-
-async def threads() -> Worker:
-    return DriverThreads(Session())
 
 
 @dataclass

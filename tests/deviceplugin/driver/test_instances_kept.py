@@ -9,32 +9,16 @@ from pathlib import Path
 import pytest
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.calls import Worker
-from deviceplugin.driver.nvml import NvmlSource
-from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.health.monitor import CardKeeper, Pace
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
 from tests.support.nvidia import libraries
+from tests.support.nvidia.sessions import threads
 from tests.support.nvidia.world import VARIABLE, World, card, instance, uuid_of
 
 FIRST, SECOND, THIRD = (str(instance(0, gpu_instance)["uuid"]) for gpu_instance in (1, 2, 3))
 NEVER_S = 300.0
-
-
-class Session(NvmlSource):
-    """A driver in threads of this process."""
-
-    def end(self) -> None:
-        """Do nothing: threads end when nothing hangs any more."""
-
-    def on_end(self, callback: object) -> None:
-        """Do nothing: the session lasts as long as its test."""
-
-
-async def threads() -> Worker:
-    return DriverThreads(Session())
 
 
 @dataclass

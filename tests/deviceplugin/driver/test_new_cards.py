@@ -8,11 +8,10 @@ import pytest
 
 from deviceplugin.backends import attached_cards
 from deviceplugin.driver.calls import Worker
-from deviceplugin.driver.nvml import NvmlSource
-from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.supervisor import SupervisedDriver
 from tests.support.nvidia import libraries
+from tests.support.nvidia.sessions import threads
 from tests.support.nvidia.world import VARIABLE, World, card, pci_of, uuid_of
 
 
@@ -32,16 +31,6 @@ def test_the_kernel_shows_the_cards_by_pci_address(tmp_path: Path) -> None:
     assert attached_cards(tmp_path / "hidden") == frozenset()
 
 
-class Session(NvmlSource):
-    """A driver in threads of this process, which counts its cards when it is opened."""
-
-    def end(self) -> None:
-        """Its calls do not hang."""
-
-    def on_end(self, callback: object) -> None:
-        """Never called: the session lasts as long as its test."""
-
-
 @dataclass
 class Starts:
     """Sessions that were started. attached: as the kernel shows it."""
@@ -51,7 +40,7 @@ class Starts:
 
     async def start(self) -> Worker:
         self.count += 1
-        return DriverThreads(Session())
+        return await threads()
 
     def driver(self, recount_s: float) -> SupervisedDriver:
         return SupervisedDriver(self.start, DriverLimits(recount_s=recount_s), attached=lambda: self.attached)

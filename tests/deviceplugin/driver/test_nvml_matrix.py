@@ -10,15 +10,14 @@ import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import CardReading, DriverCards, NoAnswer, SourceFailed
 from deviceplugin.driver.nvml import NvmlSource
-from deviceplugin.driver.process import DriverThreads
 from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
 from tests.support.nvidia import libraries
+from tests.support.nvidia.sessions import threads
 from tests.support.nvidia.world import VARIABLE, World, card, pci_of, uuid_of
 from tests.support.repository import ROOT
 
@@ -195,20 +194,6 @@ def test_an_optional_fact_that_is_denied_is_reported(world: World, source: NvmlS
 
 
 LIMITS: Final = DriverLimits(answer_s=0.6, patience_s=0.01, stuck_s=60, hung_s=60)
-
-
-class Session(NvmlSource):
-    """A driver in threads of this process."""
-
-    def end(self) -> None:
-        """Its threads end when nothing hangs any more."""
-
-    def on_end(self, callback: object) -> None:
-        """Never called: the session lasts as long as its test."""
-
-
-async def threads() -> Worker:
-    return DriverThreads(Session())
 
 
 @pytest.mark.parametrize("call", ALL)

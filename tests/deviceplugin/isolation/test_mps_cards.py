@@ -24,7 +24,7 @@ from tests.support.node import mps_double
 
 CARD, OTHER = "GPU-aaaa", "GPU-bbbb"
 POD = PodKey("ns", "p", "uid-p")
-PACE = MpsPace(answer_s=2.0, start_s=10.0, again_s=0.02, look_s=0.05, quit_s=2.0, drain_s=1.0)
+PACE = MpsPace(answer_s=1.0, start_s=10.0, again_s=0.02, look_s=0.05, quit_s=2.0, drain_s=1.0)
 SOON_S = 40.0
 
 
@@ -177,7 +177,7 @@ async def test_one_that_is_silent_three_times_is_replaced(node: Node) -> None:
         (node.folder / "mps" / CARD / mps_double.SILENT).touch()
         await eventually(lambda: bool(node.events))
         await eventually(lambda: node.metric("ready") == 1.0)
-        assert "did not answer within 2 s" in node.events[0].note
+        assert "did not answer within 1 s" in node.events[0].note
         assert node.pid() != before
 
 

@@ -237,6 +237,15 @@ async def test_a_container_whose_hook_failed_starts_without_limits_and_its_pod_i
     assert [one.isolation for one in shown] == ["", "driver", ""]
 
 
+async def test_a_pod_with_its_cards_to_itself_starts_where_limits_are_required_and_cannot_be_set(folder: Path) -> None:
+    share = with_limits_required()
+    alone = replace(share, pod=replace(share.pod, exclusive=True))
+    made = enforcing(folder, hookless=("GPU-0000",), required=True)
+    assert "needs memory isolation" in await made.prepare(share)
+    assert await made.prepare(alone) == ""
+    assert made.additions(alone) == Additions()
+
+
 async def test_where_limits_are_required_a_failed_hook_is_tried_again(folder: Path) -> None:
     made, share = enforcing(folder, required=True), share_of(3)
     made.view.pods.apply([Changed(failed_at_its_hook(share))])
