@@ -40,7 +40,7 @@ class NodeIsolation:
     guarantees the request of a pod that may use more. directories: files made for containers. mps: the daemons.
     driver_cards: the node's, as the driver describes them. support: what limits by the driver need besides the card.
     known: whether these facts are known. view: the node's pods. record: receives an event. again_s: seconds between
-    two looks at the kind.
+    two looks at the kind. ready_within_s: how long a container waits for its card's MPS daemon.
     """
 
     kind: NodeKind
@@ -54,6 +54,7 @@ class NodeIsolation:
     view: NodeRecords
     record: Callable[[NodeEvent], None]
     again_s: float = _AGAIN_S
+    ready_within_s: float = _READY_WITHIN_S
     _unlimited: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def objection(self, share: ContainerShare) -> str:
@@ -81,7 +82,7 @@ class NodeIsolation:
         if mechanism.preparation != MPS:
             return ""
         uuid = share.shares[0].uuid
-        lacking = await self.mps.ready(uuid, _READY_WITHIN_S)
+        lacking = await self.mps.ready(uuid, self.ready_within_s)
         if lacking or not self._has_namespace(share):
             return lacking
         return await self.mps.admit(uuid, self._namespace(share))

@@ -98,6 +98,7 @@ def isolating(
         support=support,
         known=known,
         again_s=0.001,
+        ready_within_s=0.05,
         view=records(state / "records", announced),
         record=record,
     )
