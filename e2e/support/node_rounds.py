@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from e2e.control_plane.admin import Json
+from e2e.node.containers import NoSuchContainer
 from e2e.node.node_pods import PODS
 from e2e.support.node_mishaps import MISHAPS, Mishap
 from e2e.support.nvidia_site import NvidiaNode
@@ -42,7 +43,16 @@ class Rounds:
                 break
         # A container in which CUDA hangs has written nothing to judge.
         for pod in await self.on.settled(there):
-            self.wrong += self.running(self.on, pod) if pod["status"]["phase"] == "Running" else []
+            self.wrong += await self._running(pod)
+
+    async def _running(self, pod: Json) -> list[str]:
+        """Judge a pod that runs. A container that a mishap ends only now has another life, which is judged instead."""
+        while pod["status"]["phase"] == "Running":
+            try:
+                return self.running(self.on, pod)
+            except NoSuchContainer:
+                (pod,) = await self.on.settled_anew([pod])
+        return []
 
     async def _round(self, number: int, there: list[str]) -> list[str]:
         """Play one round. Return the names of the pods that stay; there: those of the rounds before."""
