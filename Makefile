@@ -37,12 +37,12 @@ ifneq ($(usable),yes)
 .PHONY: .venv/.runtime
 endif
 
-.PHONY: help demo cluster cluster-down kind kind-down test test-deploy test-nightly test-gpu bench packing setup check unit e2e binaries format docs docs-site manifests protos lock release version clean
+.PHONY: help demo cluster kind kind-down test test-deploy test-nightly test-gpu bench packing setup check unit e2e binaries format docs docs-site manifests protos lock release version clean
 
 help:
 	@echo 'make demo     see a small cluster fill its GPUs, in the terminal (SERVE=8080: in a browser too)'
-	@echo 'make cluster  Kubernetes on this machine, two nodes with simulated cards, both programs installed; stays up until'
-	@echo '              make cluster-down    (root for the nodes, by sudo; Go >= 1.26.6, gcc, pkg-config, apt-get, openssl)'
+	@echo 'make cluster  Kubernetes on this machine, two nodes with simulated cards, both programs installed, until Ctrl-C'
+	@echo '              (root for the nodes, by sudo; Go >= 1.26.6, gcc, pkg-config, apt-get, openssl)'
 	@echo 'make kind     the same in Docker, with the image built here (docker, kind and kubectl); make kind-down ends it'
 	@echo 'make test     everything: check, unit, e2e'
 	@echo 'make test-deploy  the Helm chart with helm itself, on a real kube-apiserver; alert rules and metrics with'
@@ -79,9 +79,6 @@ demo: .venv/.project
 
 cluster: .venv/.project
 	@.venv/bin/python -m e2e.local_cluster up
-
-cluster-down: .venv/.project
-	@.venv/bin/python -m e2e.local_cluster down
 
 kind:
 	@e2e/kind/up.sh

@@ -236,8 +236,7 @@ class NodePlugin:
             changed=self._show_cards,
             release=lambda text: self._releases.follow(text),  # noqa: PLW0108 - not built yet
             uncovered=lambda: self._injection.uncovered,
-            isolation=lambda: self._isolation.of_cards(),  # noqa: PLW0108 - not built yet
-            compute=lambda: self._isolation.compute_of_cards(),  # noqa: PLW0108 - not built yet
+            isolation=lambda: self._isolation.for_inventory(),  # noqa: PLW0108 - not built yet
             untrusted_until_s=self._starts.untrusted_until_s(),
         )
         keeper = CardKeeper(

@@ -3,7 +3,7 @@
     control_plane/  etcd and the Kubernetes servers: built, started, ended; which cluster a run gets; the tests' client
     node/           a real node on this machine: kubelet, containerd, runc, their images and pods; with NVIDIA's
                     container toolkit too, where cards and driver are stand-ins
-    local_cluster/  `make cluster`: all of these together, in the background, until `make cluster-down`
+    local_cluster/  `make cluster`: all of these together, until Ctrl-C
     kind/           `make kind`: a cluster in Docker with the image and simulated cards, no Python
     programs/       our scheduler and our device plugin as processes, and `deploy/manifests` applied
     deploy/         what is deployed, tried with the tools that operators use: `make test-deploy`

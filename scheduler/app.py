@@ -1,7 +1,6 @@
 """Composition root: the only module that builds the concrete parts and starts them."""
 
 import asyncio
-import contextlib
 import os
 import random
 import socket
@@ -18,6 +17,8 @@ from config.settings.leader_election import LeaderElectionSection
 from config.settings.plugins import choose
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.core.build import build_engine, installed_plugins
+from scheduler.dispatch.options import ServiceOptions
+from scheduler.dispatch.waiting_series import waiting_text
 from scheduler.kube import versions
 from scheduler.kube.port import ApiError, ApiSilent, Cluster
 from scheduler.kube.rest import version
@@ -32,20 +33,17 @@ from scheduler.legacy.inspect_api import InspectApi
 from scheduler.metrics import series
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
-from scheduler.pods.pod import PodReader
 from scheduler.process import build_info
 from scheduler.process.contact import ContactCollector
 from scheduler.process.documents import document_page, on_this_machine
-from scheduler.process.probes import Handler, serve
+from scheduler.process.http_server import Handler
+from scheduler.process.probes import serve
 from scheduler.process.startup import StartupError, first_message, stop_requested
-from scheduler.service import SchedulerService, ServiceOptions
-from scheduler.tools.page.access import Access
-from scheduler.tools.page.page_parts import SchedulerParts, leader_name, replica_name
-from scheduler.tools.page.serving import page_served
+from scheduler.service import SchedulerService
 
 log = structlog.get_logger()
-# Besides the binds: watches, reads, volume requests, the senders of the recorder, and reviews for the page.
-_OTHER_CONNECTIONS = 52
+# Besides the binds: 16 requests of each of the four other kinds of write, reads and the Lease.
+_OTHER_CONNECTIONS = 68
 _RIGHTS_CHECK_EVERY_S = 60.0
 # Twice this time fits into the 30 s that Kubernetes gives a pod to terminate.
 _STOP_TIMEOUT_S = 10.0
@@ -62,7 +60,7 @@ async def run(configuration: SchedulerConfiguration, environment: Mapping[str, s
     cluster = _cluster(configuration, connection, rng)
     try:
         leadership = _leadership(configuration.leader_election, cluster, rng)
-        await _serve(configuration, connection, cluster, rng, leadership, pod_ip=environment.get("POD_IP", ""))
+        await _serve(configuration, connection, cluster, rng, leadership)
     finally:
         await cluster.close()
 
@@ -106,10 +104,9 @@ def service_options(configuration: SchedulerConfiguration, *, instance: str) -> 
         controller=resolve(configuration)[0].scheduler_names[0],
         instance=instance,
         bind_timeout_s=configuration.bind_request_timeout_s,
-        fencing_delay_s=configuration.bind_timeout_s,
         max_binds_in_flight=configuration.max_binds_in_flight,
+        fencing_delay_s=configuration.bind_timeout_s,
         not_ready_after_s=configuration.not_ready_after_s,
-        audit_period_s=configuration.ledger_audit_period_s,
     )
 
 
@@ -119,8 +116,6 @@ async def _serve(
     cluster: KubeCluster,
     rng: random.Random,
     leadership: Leadership | None,
-    *,
-    pod_ip: str,
 ) -> None:
     engine, reader = build_engine(configuration, installed_plugins())
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=configuration.per_card_metrics)
@@ -151,8 +146,7 @@ async def _serve(
     log.info("start", version=str(build_info.build_info()), **_where(configuration, connection))
     lost = ""
     try:
-        async with _page(configuration, cluster, service, reader, leadership, pod_ip=pod_ip):
-            await _until_stopped(service, cluster, rights_needed(configuration))
+        await _until_stopped(service, cluster, rights_needed(configuration))
     except* LeaseLost as losses:
         lost = first_message(losses)
     finally:
@@ -180,37 +174,12 @@ def _show(service: SchedulerService, metrics: Metrics) -> None:
     """Connect the metrics whose values are read from the service."""
     build_info.show(metrics.registry)
     metrics.replica.ready = lambda: not service.not_ready()
-    metrics.waiting = lambda: service.recorder.waiting().text()
-    metrics.binds_in_flight.set_function(lambda: service.binds_in_flight)
-    metrics.pods_being_bound.set_function(lambda: service.pods_being_bound)
+    metrics.waiting = lambda: waiting_text(service.dispatch.status.all(), service.engine.queue, time.time())
+    metrics.binds_in_flight.set_function(lambda: service.dispatch.in_flight)
+    metrics.pods_being_bound.set_function(lambda: service.dispatch.being_bound)
     metrics.registry.register(ContactCollector(series.PREFIX, service.contact))
     # A scrape is rendered in another thread, which has no event loop.
     metrics.loop_tasks.set_function(partial(_tasks_of, asyncio.get_running_loop()))
-
-
-def _page(
-    configuration: SchedulerConfiguration,
-    cluster: KubeCluster,
-    service: SchedulerService,
-    reader: PodReader,
-    leadership: Leadership | None,
-    *,
-    pod_ip: str,
-) -> contextlib.AbstractAsyncContextManager[None]:
-    """Serve the page until the block ends, if it is enabled. Entering raises StartupError."""
-    if not configuration.page.enabled:
-        return contextlib.nullcontext()
-    of = SchedulerParts(
-        engine=service.engine,
-        reader=reader,
-        unit_mib=configuration.memory_unit_mib,
-        leads=service.leads,
-        problem=service.not_ready,
-        replica="" if leadership is None else replica_name(leadership.identity),
-        leader=lambda: "" if leadership is None else leader_name(leadership.identity, leadership.leader),
-    )
-    access = Access(cluster.reviews, time.monotonic)
-    return page_served(configuration.page, of, access, leadership, pod_ip)
 
 
 def _tasks_of(loop: asyncio.AbstractEventLoop) -> int:
@@ -226,13 +195,17 @@ async def _until_stopped(service: SchedulerService, cluster: KubeCluster, needed
             tasks.create_task(version.tell(cluster.server_version, versions.OF_THE_SCHEDULER)),
         )
         await stop.wait()
-        log.info("stop", binds_in_flight=service.binds_in_flight, pods_being_bound=service.pods_being_bound)
+        log.info(
+            "stop",
+            binds_in_flight=service.dispatch.in_flight,
+            pods_being_bound=service.dispatch.being_bound,
+        )
         for question in asking:
             question.cancel()
         service.stop()
         await asyncio.wait({service_run}, timeout=_STOP_TIMEOUT_S)
         service_run.cancel()
-    await service.recorder.flush(_STOP_TIMEOUT_S)
+    await service.dispatch.status.flush(_STOP_TIMEOUT_S)
 
 
 def rights_needed(configuration: SchedulerConfiguration) -> tuple[Right, ...]:

@@ -13,7 +13,7 @@ from scheduler.tools.cli import ending
 from scheduler.tools.cli.answering import configured, give_up
 from scheduler.tools.cli.plain import HELP, PlainCommand, PlainGroup
 from scheduler.tools.cli.target import Target
-from scheduler.tools.kubectl.shared_commands import add_defragment, add_explain, add_what_if
+from scheduler.tools.kubectl.shared_commands import add_defragment, add_explain, add_page, add_what_if
 
 PROGRAM: Final = "gpushare-scheduler"
 
@@ -150,6 +150,7 @@ def simulate(
 add_explain(cli, PROGRAM)
 add_what_if(cli, PROGRAM)
 add_defragment(cli, PROGRAM)
+add_page(cli, PROGRAM)
 
 
 def main() -> None:

@@ -17,6 +17,8 @@ VERSION: Final = 1
 _LARGEST_TEXT: Final = 262_144  # Kubernetes' own limit for all annotations of an object
 MAX_CARDS: Final = 256
 _LONGEST_KIND: Final = 63
+# Of `Card.unenforced`; the rest is cut off.
+LONGEST_REASON: Final = 160
 # Cards cannot be injected into containers on this node.
 NO_INJECTION: Final = "no-way-in"
 MAX_UNITS: Final = 2**24
@@ -48,6 +50,7 @@ class Card:
     reason: one word for a health that is not healthy, such as `mig` or `xid-79`; "" otherwise.
     links: index of another card -> the kind of link, such as `NV12`.
     isolation: what enforces the share of memory on it: `driver`, `mps`, `hami-core` or `own`; "" if nothing does.
+    unenforced: why nothing does; "" if something does, or if it is not known.
     compute: `mps` if programs share its processors through MPS; "" if they take turns.
     parent: UUID of the card that a MIG instance is a part of; "" for a whole card.
     """
@@ -63,6 +66,7 @@ class Card:
     pci: str = ""
     links: dict[str, str] = field(default_factory=dict)
     isolation: str = ""
+    unenforced: str = ""
     compute: str = ""
     parent: str = ""
 
@@ -92,6 +96,7 @@ class _WireCard(msgspec.Struct, rename="camel", omit_defaults=True):
     pci: str = ""
     links: dict[str, str] = {}
     isolation: Annotated[str, msgspec.Meta(max_length=_LONGEST_KIND)] = ""
+    unenforced: str = ""
     compute: Annotated[str, msgspec.Meta(max_length=_LONGEST_KIND)] = ""
     parent: Annotated[str, msgspec.Meta(max_length=card_uuid.LONGEST)] = ""
 
@@ -128,6 +133,7 @@ def encode(inventory: Inventory) -> str:
             pci=card.pci,
             links=card.links,
             isolation=card.isolation,
+            unenforced=card.unenforced[:LONGEST_REASON],
             compute=card.compute,
             parent=card.parent,
         )
@@ -179,6 +185,7 @@ def _card(wire: _WireCard) -> Card:
         pci=wire.pci,
         links=wire.links,
         isolation=wire.isolation,
+        unenforced=wire.unenforced[:LONGEST_REASON],
         compute=wire.compute,
         parent=wire.parent,
     )

@@ -19,6 +19,9 @@ _OUT_OF_RANGE: Final = frozenset({"greater_than", "greater_than_equal", "less_th
 _LONGEST_SHOWN: Final = 80
 # Others are only counted: a suggestion for an unknown name takes milliseconds, and nobody reads thousands of lines.
 _MOST_TOLD: Final = 50
+_REMOVED: Final = {
+    "page": "has been removed: the scheduler no longer serves the web page; run `kubectl gpushare page` (docs/page.md)"
+}
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _NOT_QUOTED: Final[dict[type, str]] = {dict: "a mapping", list: "a list"}
 # YAML reads 2 as a number and yes as a boolean where the author meant text.
@@ -138,6 +141,8 @@ def _at(data: object, location: Location, default: object) -> object:
 
 
 def _unknown_field(name: str, allowed: Sequence[str]) -> str:
+    if name in _REMOVED:
+        return _REMOVED[name]
     return "unknown field" + (near_miss(name, allowed) or f"; expected one of: {', '.join(allowed)}")
 
 

@@ -39,7 +39,6 @@ POINTS: Final = (
     ExtensionPoint("score", "score"),
     ExtensionPoint("cardFilter", "card_filter"),
     ExtensionPoint("cardScore", "card_score"),
-    ExtensionPoint("cardSet", "card_set"),
     ExtensionPoint("permit", "permit"),
     ExtensionPoint("preBind", "pre_bind"),
     ExtensionPoint("bind", "bind"),
@@ -109,7 +108,6 @@ class Plugins(Section):
     score: WeightedPluginSet[str, str] = WeightedPluginSet()
     card_filter: PluginSet[str, str] = PluginSet()
     card_score: PluginSet[str, str] = PluginSet()
-    card_set: PluginSet[str, str] = PluginSet()
     permit: PluginSet[str, str] = PluginSet()
     pre_bind: PluginSet[str, str] = PluginSet()
     bind: PluginSet[str, str] = PluginSet()
@@ -127,9 +125,6 @@ class Plugins(Section):
         ]
         if missing:
             raise ValueError(f"disables plugins that every profile needs: {', '.join(missing)}")
-        if len(chosen.card_set) > 1:
-            message = f"expected at most one plugin that chooses sets of cards, found {', '.join(chosen.card_set)}"
-            raise ValueError(message)
         return self
 
 
@@ -150,7 +145,6 @@ class ChosenPlugins:
     score: tuple[str, ...]
     card_filter: tuple[str, ...]
     card_score: tuple[str, ...]
-    card_set: tuple[str, ...]
     permit: tuple[str, ...]
     post_filter: tuple[str, ...]
     pre_bind: tuple[str, ...]

@@ -21,7 +21,6 @@ from config.protocol import names
 from config.settings import duration
 from config.settings.duration import Seconds
 from config.settings.leader_election import LeaderElectionSection
-from config.settings.page import PageSection
 from config.settings.plugins import PluginConfig, PluginDescription, Plugins, plugin_config_type, plugins_model
 from config.settings.schema import Address, Location, Section, host_and_port, refuse_twins
 
@@ -50,7 +49,6 @@ _LONGEST_BIND_TIMEOUT_S: Final = 60.0
 _SHORTEST_STALL_S: Final = 90.0
 _LONGEST_STALL_S: Final = 600.0
 _LONGEST_PERIOD_S: Final = 86_400.0
-_LONGEST_HALF_LIFE_S: Final = 365 * 86_400.0
 # Each is a connection; beyond this number, the API server's own priorities delay requests.
 _MOST_BINDS: Final = 1024
 _PREFIX: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
@@ -190,20 +188,13 @@ class SchedulerConfiguration(Section):
         validate_default=True,
         description="Longest back-off, at least `podInitialBackoffSeconds`.",
     )
-    requests_half_life_s: Seconds = Field(
-        default=604_800.0,
-        validation_alias="requestsHalfLife",
-        ge=60.0,
-        le=_LONGEST_HALF_LIFE_S,
-        description="The policy `fragmentation` learns from past requests. After this time, a request counts half.",
-    )
     reserve_after_s: Seconds = Field(
         default=300.0,
         validation_alias="reserveAfter",
         ge=0,
         le=_LONGEST_PERIOD_S,
-        description="The first pod of each priority gets a reservation after waiting this long; pods of the same or a "
-        "lower priority cannot use it. 0: never.",
+        description="After waiting this long, the pod that waits longest at its priority gets a reservation; pods of "
+        "the same or a lower priority cannot use it. 0: never.",
     )
     bind_timeout_s: Annotated[Seconds, AfterValidator(_bind_timeout)] = Field(
         default=DEFAULT_BIND_TIMEOUT_S,
@@ -217,7 +208,7 @@ class SchedulerConfiguration(Section):
         default=64,
         ge=1,
         le=_MOST_BINDS,
-        description="Maximum number of concurrent bind requests. One namespace gets at most three quarters.",
+        description="Maximum number of concurrent bind requests. One namespace gets at most half.",
     )
     watch_stall_timeout_s: Seconds = Field(
         default=150.0,
@@ -254,7 +245,6 @@ class SchedulerConfiguration(Section):
         description="Who may read `/gpushare-scheduler/inspect`, which names pods: callers on the same machine, "
         "such as `kubectl port-forward`; everyone; or nobody.",
     )
-    page: PageSection = Field(default=PageSection(), description="The web page.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
         description="Minimum log level. `debug` also shows, for each failed attempt, why some of the nodes were "

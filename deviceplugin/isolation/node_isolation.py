@@ -22,6 +22,7 @@ from deviceplugin.isolation.driver_limits import LimitSupport
 from deviceplugin.isolation.kind import NOTHING, NodeKind
 from deviceplugin.isolation.mps_cards import MpsCards
 from deviceplugin.isolation.mps_namespaces import MpsNamespace, namespace_of
+from deviceplugin.node.card_isolation import CardIsolation
 from deviceplugin.node.events import NodeEvent
 from deviceplugin.report.status import AllocationStatus
 from scheduler.kube.objects import PodObject
@@ -140,6 +141,18 @@ class NodeIsolation:
         serving = self.mps.serving()
         return {card.uuid: MPS if card.uuid in serving else "" for card in self.driver_cards()}
 
+    def for_inventory(self) -> dict[str, CardIsolation]:
+        """Return UUID -> what the inventory says of the card."""
+        kinds, compute, missing = self.of_cards(), self.compute_of_cards(), self.missing()
+
+        def unenforced(uuid: str) -> str:
+            if kinds[uuid]:
+                return ""
+            # With another kind, limits by the driver would not be used even if they were supported.
+            return missing[uuid] or f"isolation: {self.kind.now or NOTHING}"
+
+        return {uuid: CardIsolation(kinds[uuid], unenforced(uuid), compute[uuid]) for uuid in kinds}
+
     def missing(self) -> dict[str, str]:
         """Return UUID -> why the driver cannot enforce shares of the card; "" if it can."""
         support = self.support()
@@ -216,12 +229,12 @@ class NodeIsolation:
 
         allocating: whether the kubelet waits for an Allocate.
         """
-        before = self.of_cards(), self.compute_of_cards()
+        before = self.for_inventory()
         while True:
             await asyncio.sleep(self.again_s)
             if self.view.pods.complete and not allocating():
                 self._settle()
-            now = self.of_cards(), self.compute_of_cards()
+            now = self.for_inventory()
             if now != before:
                 before = now
                 moved()

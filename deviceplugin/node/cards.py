@@ -24,6 +24,7 @@ from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING, RELEASED
 from deviceplugin.health.states import CardStates, HealthChange, as_reported, health_changes
 from deviceplugin.kubelet import device_ids
+from deviceplugin.node.card_isolation import CardIsolation
 from deviceplugin.node.devices import NodeDevices
 from deviceplugin.node.events import NodeEvent
 from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory, unknown_names
@@ -50,7 +51,7 @@ class NodeCards:
     announcement. release: applies the annotation of that name; returns whether it is served. whole: the cards as
     announced, including the units used outside: decisions for pods stay valid if another process fills the card.
     untrusted_until_s: Unix seconds until which the scheduler is asked to wait although a kubelet follows the devices.
-    uncovered: UUID -> why containers cannot get that card. isolation, compute: UUID -> text for the inventory.
+    uncovered: UUID -> why containers cannot get that card. isolation: UUID -> what the inventory says of it.
     """
 
     terms: Terms
@@ -66,8 +67,7 @@ class NodeCards:
     changed: Callable[[], None]
     release: Callable[[str], Awaitable[bool]]
     uncovered: Callable[[], Mapping[str, str]] = dict
-    isolation: Callable[[], Mapping[str, str]] = dict
-    compute: Callable[[], Mapping[str, str]] = dict
+    isolation: Callable[[], Mapping[str, CardIsolation]] = dict
     untrusted_until_s: float = 0.0
     latest: Inventory | None = None
     whole: tuple[inventory.Card, ...] = ()
@@ -158,13 +158,14 @@ class NodeCards:
     async def _announce(self) -> None:
         cordoned, cordon = cordoned_uuids(self._operator_text(names.CORDON), self.states.cards)
         announced = self._usable(self.states.announced())
-        isolation, compute = self.isolation(), self.compute()
+        isolation, unknown = self.isolation(), CardIsolation()
 
         def described(outside_mib: Mapping[str, int]) -> Inventory:
             found = node_inventory(self.states.driver, self.states.cards, announced, cordoned, self.terms, outside_mib)
             cards = tuple(
-                replace(card, isolation=isolation.get(card.uuid, ""), compute=compute.get(card.uuid, ""))
+                replace(card, isolation=one.kind, unenforced=one.unenforced, compute=one.compute)
                 for card in found.cards
+                for one in (isolation.get(card.uuid, unknown),)
             )
             return replace(found, cards=cards, withheld=inventory.NO_INJECTION if self.devices.withheld() else "")
 

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from deviceplugin.report.status import DevicePluginStatus, decode, encode
 from scheduler.process.documents import on_this_machine
-from scheduler.process.probes import Handler
+from scheduler.process.http_server import Handler
 
 _ANSWER_S: Final = 5.0
 

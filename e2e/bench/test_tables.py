@@ -27,14 +27,6 @@ def test_the_last_fifth_is_compared_with_the_first(last_fifth_s: float, said: st
     assert rows["rate in the last fifth ÷ in the first"] == (f"{200 / last_fifth_s / 199:.2f}", said)
 
 
-def test_memory_is_per_pod_that_waits() -> None:
-    assert long_backlog_of(1.0).kib_per_pod == pytest.approx(5.12)
-
-
-def test_cpu_is_of_the_fifth_alone() -> None:
-    assert long_backlog_of(1.0).fifth(3) == pytest.approx((200.0, 1.0))
-
-
 def test_a_start_is_judged_by_its_time_and_its_memory() -> None:
     rows = full_start.rows(Start(6.5, 7.0, 80.0), Start(0.0, 14.0, 100.0), Holds(1000, 51.0, 2.0))
 

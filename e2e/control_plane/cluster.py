@@ -49,7 +49,6 @@ class ControlPlane:
         controller_manager: bool = False,
         scheduler: Mapping[str, Any] | None = None,
         load_tuned: bool = False,
-        readable_store: bool = False,
         streamed_lists: bool = True,
         audited: Sequence[str] = (),
         kubelets: Sequence[str] = (),
@@ -57,8 +56,8 @@ class ControlPlane:
         """Configure the control plane without starting anything.
 
         scheduler: fields of a KubeSchedulerConfiguration, {} for its defaults; None: no kube-scheduler.
-        load_tuned: flags that make the API server realistic in a measurement.
-        readable_store: objects are stored as JSON in etcd, for tests that read them there.
+        load_tuned: flags that make the API server realistic in a measurement; objects are not stored as JSON in etcd,
+        where tests read them.
         streamed_lists: False: lists come only in pages, as before Kubernetes 1.34.
         audited: names of users whose requests are all in `audit_log`.
         kubelets: names of nodes on this machine, whose logs and containers clients can read; requires root.
@@ -68,7 +67,6 @@ class ControlPlane:
         self._with_controllers = controller_manager
         self._scheduler = scheduler
         self._load_tuned = load_tuned
-        self._readable_store = readable_store
         self._streamed_lists = streamed_lists
         self._audited = tuple(audited)
         self._kubelets = tuple(kubelets)
@@ -194,7 +192,6 @@ class ControlPlane:
             tokens=self.folder / "tokens.csv",
             with_controllers=self._with_controllers,
             load_tuned=self._load_tuned,
-            readable_store=self._readable_store,
             streamed_lists=self._streamed_lists,
             audit=audit,
             kubelets=self._kubelets_site() if self._kubelets else None,

@@ -69,7 +69,6 @@ class ApiServerSite:
     tokens: Path
     with_controllers: bool
     load_tuned: bool
-    readable_store: bool
     streamed_lists: bool
     audit: AuditSite | None
     kubelets: KubeletsSite | None
@@ -117,8 +116,7 @@ def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
         "--allow-privileged=true",
         "--enable-admission-plugins=NodeRestriction",
         *([] if site.with_controllers else [f"--disable-admission-plugins={_NEED_CONTROLLERS}"]),
-        *(_UNLIMITED if site.load_tuned else ()),
-        *(["--storage-media-type=application/json"] if site.readable_store else []),
+        *(_UNLIMITED if site.load_tuned else ["--storage-media-type=application/json"]),
         *([] if site.streamed_lists else ["--feature-gates=WatchList=false"]),
         *([f"--audit-policy-file={site.audit.policy}", f"--audit-log-path={site.audit.log}"] if site.audit else []),
         *(_to_kubelets(site.kubelets) if site.kubelets else []),

@@ -5,7 +5,7 @@
 Not from the API server: one that starts again has forgotten what happened before, and answers 410; a watch cache has
 faults of its own; and nodes and pods would be two watches without an order between them. etcd has one order for both,
 and keeps every revision until it is compacted. The keys of all lie in one range. Objects must be stored as JSON
-(`ControlPlane(readable_store=True)`). Source of the protocol: etcd.io/docs/v3.6/dev-guide/api_grpc_gateway.
+(not so with `ControlPlane(load_tuned=True)`). Source of the protocol: etcd.io/docs/v3.6/dev-guide/api_grpc_gateway.
 """
 
 import asyncio

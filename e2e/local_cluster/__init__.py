@@ -1,6 +1,11 @@
-"""`make cluster`: a control plane, two nodes with simulated cards and both programs, up until `make cluster-down`.
+"""`make cluster`: a control plane, two nodes with simulated cards and both programs, in the foreground until Ctrl-C.
 
-record       where it is written down in the user's cache, the lock of its keeper, and removing what it left
-keeper       the process in the background that installs and holds it, and starts again what dies in it
-__main__     the two commands, and what they say
+While it is up, `home()` in the user's cache holds what its user needs:
+
+kubeconfig    of the cluster's administrator
+bin/          links to kubectl, its plugins and our programs
+faults/n1     link to the socket by which faults happen to the cards of n1; of each node
+
+cluster      installs and holds it, and starts again what dies in it
+__main__     builds what is missing, and asks for root
 """

@@ -34,6 +34,7 @@ _PLURALS: Final[Mapping[str, str]] = {
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
     "PodDisruptionBudget": "poddisruptionbudgets",
+    "NetworkPolicy": "networkpolicies",
     "PodMonitor": "podmonitors",
     "ServiceMonitor": "servicemonitors",
     "PrometheusRule": "prometheusrules",

@@ -79,16 +79,16 @@ class Seen:
         """Pods on a node."""
         return [pod for pod in self.pods.values() if pod.node == node]
 
-    async def follow(self, admin: Admin) -> None:
-        """Watch until cancelled; again when the server ends a watch, as it does every hour."""
+    async def follow(self, admin: Admin, path: str = PODS) -> None:
+        """Watch the pods there until cancelled; again when the server ends a watch, as it does every hour."""
         while True:
             try:
-                async with aclosing(admin.watch(PODS)) as lines:
+                async with aclosing(admin.watch(path)) as lines:
                     async for line in lines:
                         self._take(self._decode(line), time.monotonic())
             except aiohttp.ClientError:
                 continue
-            there = {pod["metadata"]["uid"] for pod in await admin.items(PODS)}
+            there = {pod["metadata"]["uid"] for pod in await admin.items(path)}
             for uid in self.pods.keys() - there:
                 self._goes(uid)
 

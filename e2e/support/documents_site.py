@@ -1,8 +1,8 @@
 """A cluster for running the documents' commands: both programs run there as pods of the installed manifests.
 
 It differs from an installation as described in `e2e/deploy/image/installed_node.py`, and in the image, which takes
-minutes to build: the pods have busybox, with this machine's Python and this checkout mounted. The web page is on, with
-its rights, because docs/page.md starts with that.
+minutes to build: the pods have busybox, with this machine's Python and this checkout mounted. The web page runs,
+because docs/page.md forwards its port.
 """
 
 import asyncio
@@ -79,11 +79,14 @@ def documents_site(folder: Path) -> Iterator[DocumentsSite]:
 
 async def _made(node: LocalNode, folder: Path) -> DocumentsSite:
     (page,) = free_ports(1)
-    installed = [_configured(_with_programs(one, folder), page) for one in installed_node.documents(node, CARDS_MIB)]
+    installed = [_configured(_with_programs(one, folder)) for one in installed_node.documents(node, CARDS_MIB)]
+    shown = [_with_programs(one, folder) for one in _page(node, page)]
     async with Admin(node.cluster.access()) as admin:
-        await manifests.apply(admin, *installed, *yaml.safe_load_all(_PAGE.read_text(encoding="utf-8")))
+        await manifests.apply(admin, *installed, *shown)
         await admin.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {"gpushare": "true"}}})
         pods = await installed_node.ready(admin)
+        of_the_page = {"labelSelector": "app.kubernetes.io/name=gpushare-page"}
+        await seen(admin, installed_node.PODS, _runs, of_the_page, within_s=60.0)
         await _scene(admin)
     (scheduler,) = (one for one in installed if one["kind"] == "Deployment")
     listens = scheduler["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"]
@@ -106,11 +109,20 @@ def _waits(pod: Json) -> bool:
     return any(one.get("reason") == "Unschedulable" for one in pod["status"].get("conditions", []))
 
 
-def _configured(document: Json, port: int) -> Json:
-    """Return the scheduler's configuration without a first wait, and with the page switched on, at a free port."""
+def _page(node: LocalNode, port: int) -> list[Json]:
+    """The objects of the page, which listens on that port of the machine."""
+    documents: list[Json] = list(yaml.safe_load_all(_PAGE.read_text(encoding="utf-8")))
+    (workload,) = (one for one in documents if one["kind"] == "Deployment")
+    installed_node.for_our_network(workload, node.cluster.url)
+    workload["spec"]["template"]["spec"]["containers"][0]["args"] += ["--port", str(port)]
+    return documents
+
+
+def _configured(document: Json) -> Json:
+    """Return the scheduler's configuration without a first wait."""
     if document["kind"] == "ConfigMap" and "scheduler.yaml" in document["data"]:
         read = yaml.safe_load(document["data"]["scheduler.yaml"])
-        read |= _NO_PREDECESSOR | {"page": {"enabled": True, "listen": f"127.0.0.1:{port}"}}
+        read |= _NO_PREDECESSOR
         document["data"]["scheduler.yaml"] = commands.as_yaml(read)
     return document
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
@@ -43,15 +44,19 @@ def installed_plugins() -> tuple[type[Plugin], ...]:
 
 
 def build_engine(
-    configuration: SchedulerConfiguration, plugins: Sequence[type[Plugin]] = registry.PLUGINS
+    configuration: SchedulerConfiguration, plugins: Sequence[type[Plugin]] = registry.PLUGINS, *, preempts: bool = True
 ) -> tuple[Engine, PodReader]:
-    """Return an engine with empty tables, as configured, and the matching pod reader. plugins: all that exist."""
+    """Return an engine with empty tables, as configured, and the matching pod reader.
+
+    plugins: all that exist. preempts: whether PostFilter plugins run.
+    """
     names = resource_names(configuration)
-    tables = Tables(names, configuration.memory_unit_mib, configuration.requests_half_life_s)
+    tables = Tables(names, configuration.memory_unit_mib)
     cycles: dict[str, SchedulingCycle] = {}
     gates: dict[str, tuple[PreEnqueuePlugin, ...]] = {}
     for profile in resolve(configuration):
         built = registry.build(profile, names, plugins)
+        built = built if preempts else replace(built, post_filter=())
         cycle = SchedulingCycle(Runtime(built, tables))
         cycles.update(dict.fromkeys(profile.scheduler_names, cycle))
         gates.update(dict.fromkeys(profile.scheduler_names, built.pre_enqueue))
@@ -61,7 +66,13 @@ def build_engine(
         pre_enqueue=gates,
         queue_sort=priority_sort.sort_key,
     )
-    engine = Engine(tables, queue, cycles, reserve_after_s=configuration.reserve_after_s)
+    engine = Engine(
+        tables,
+        queue,
+        cycles,
+        reserve_after_s=configuration.reserve_after_s,
+        audit_period_s=configuration.ledger_audit_period_s,
+    )
     return engine, PodReader(names, configuration.memory_unit_mib)
 
 

@@ -1,52 +1,53 @@
 """PostFilter for unschedulable pods: one search at a time, in steps, the most important pod first. Pure.
 
     post_filter ── a step ──▶ answered                                a pod's own attempt found no fit
-              └─────────────▶ searching ── next ──▶ answered          the rest of its steps
-    note_events ──▶ due ── next ──▶ searching, on the rows that changed
+              └─────────────▶ searching ── step ──▶ answered          the rest of its steps
+    note_events ──▶ due ── step ──▶ searching, on the rows that changed
 
 A cluster event that preemption can use starts a new search for a class of waiting pods (`scheduler.queue.preemptors`).
 Its pods keep their messages until a search helps one of them. When the number of nominations is at its limit, a pod is
-searched for only if another nomination gives way: one of lower priority, or one of the same priority in the namespace
-that has the most. Pods turned away for this reason are searched for later. A pod whose victim could not be deleted is
-skipped during its back-off.
+searched for only if another nomination gives way (`Nominations.gives_way_to`). The others are searched for later. A pod
+whose victim could not be deleted is skipped during its back-off.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum, auto
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 
+from scheduler.core.agenda import Rank, Work
+from scheduler.core.effects import Effect, Evict, Nominate, Unschedulable
 from scheduler.core.reservations import with_reservation
-from scheduler.core.scheduling_cycle import NoFit, SchedulingCycle, Sought
+from scheduler.core.scheduling_cycle import NoFit, Sought
+from scheduler.core.shared import Shared
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import NoPreemption, Preemption
+from scheduler.plugins.preemption.default_preemption import TOO_MANY
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import PodState
 from scheduler.queue.preemptors import DueSearch, FailedDeletions, Preemptors
-from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.available_after_preemption import AvailabilityByPriority, AvailableAfterPreemption
 from scheduler.state.changes import ANYTHING, ClusterEvents
 from scheduler.state.minimum_request import MinimumRequest
-from scheduler.state.nominations import Nomination, Nominations
-from scheduler.state.tables import Tables
+
+if TYPE_CHECKING:
+    from scheduler.state.nominations import Nomination
 
 
-class PostFiltered(msgspec.Struct, frozen=True, kw_only=True):
+class _PostFiltered(msgspec.Struct, frozen=True, kw_only=True):
     """Result of PostFilter for an unschedulable pod. diagnosis: the message for its user.
 
-    preemption: its nomination is already booked. displaced: pods that lost their nomination. reserved: True if the pod
-    got a reservation, False if it lost one; None if neither.
+    preemption: its nomination is already booked. displaced: pods that lost their nomination.
     """
 
     pod: Pod
     diagnosis: Diagnosis
     preemption: Preemption | None = None
     displaced: tuple[Pod, ...] = ()
-    reserved: bool | None = None
 
 
 class Help(Enum):
@@ -68,32 +69,26 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
     steps: Iterator[Sought | None]
 
 
+_FULL: Final = NoPreemption(f"preemption: {TOO_MANY}", (TOO_MANY,))
 _NO_ANSWER: Final = Sought(NoPreemption("", keep_nomination=True), 0)
 NOT_DELETED: Final = "not eligible due to a pod of lower priority that could not be deleted."
 _NOT_NOW: Final = NoPreemption(f"preemption: {NOT_DELETED}", (NOT_DELETED,))
-_NOT_LOOKED: Final[tuple[tuple[int, int], int | None]] = ((-1, -1), None)
 _WAITING: Final = frozenset({PodState.UNSCHEDULABLE, PodState.BACKING_OFF})
 
 
-class Searches:
+class Searches(Work):
     """PostFilter searches of all waiting pods. begun: searches so far. Owned by the event loop; no method awaits."""
 
-    def __init__(
-        self, tables: Tables, queue: SchedulingQueue, cycles: Mapping[str, SchedulingCycle], nominations: Nominations
-    ) -> None:
-        """cycles: scheduler name -> its cycle."""
-        self._tables = tables
-        self._queue = queue
-        self._cycles = cycles
-        self._nominations = nominations
-        self._after_preemption = AvailabilityByPriority(tables)
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._tables, self._queue = shared.tables, shared.queue
+        self._cycles, self._nominations = shared.cycles, shared.nominations
+        self._after_preemption = AvailabilityByPriority(shared.tables)
         self._preemptors = Preemptors()
         self._failed_deletions = FailedDeletions()
-        # By uid: reservations given up for a preemption whose victims are not being deleted yet.
+        # By uid: reservations given up for a preemption whose victims are not deleted yet.
         self._given_up: dict[str, Nomination] = {}
         self._search: _Search | None = None
-        self._first = _NOT_LOOKED
-        self._turn = False
         self.begun = 0
 
     @property
@@ -101,20 +96,20 @@ class Searches:
         """True if `next` has work."""
         if self._search is not None or self._preemptors.any_noted:
             return True
-        return self._preemptors.any_due and not self._is_full()
+        return self._preemptors.any_due and self._first_due() is not None
 
-    def comes_before(self, priority: int) -> bool:
-        """Return whether a search step precedes the decision for a pod of this priority.
-
-        If the priorities are equal, searches and decisions take turns.
-        """
+    def rank(self, now_s: float) -> Rank | None:  # noqa: ARG002 - the same at any time
+        """Return the priority of the pod whose search comes next; None if there is none."""
         if self._search is None and self.any:
             self._preemptors.settle(self._left_for)
-        first = self._first_priority() if self.any else None
-        if first is None or first < priority:
-            return False
-        self._turn = first > priority or not self._turn
-        return self._turn
+        return self._first_priority() if self.any else None
+
+    def step(self, now_s: float, now_ns: int) -> Sequence[Effect] | None:  # noqa: ARG002 - writes no annotation
+        """Run one step of the most important search."""
+        if not self.any:
+            return None
+        found = self._next(now_s)
+        return () if found is None else self._effects(found)
 
     def note_events(self, events: ClusterEvents) -> None:
         """Record cluster events for the next searches."""
@@ -142,14 +137,12 @@ class Searches:
             self._preemptors.add(key, pod, wakes_on=ANYTHING, minimum=minimum, unanswered=False)
             self._preemptors.mark_due(self._preemptors.key_of(pod.key.uid))
 
-    def deletion_failed(self, uid: str, now_s: float) -> Nomination | None:
-        """Record that a victim could not be deleted for the pod. Returns the reservation that the pod gave up, if any.
-
-        Searches continue for other pods of its class.
-        """
+    def deletion_failed(self, uid: str, now_s: float) -> None:
+        """Record that a victim could not be deleted for the pod. Searches continue for other pods of its class."""
         self._preemptors.discard(uid)
         self._failed_deletions.note(uid, now_s)
-        return self._given_up.pop(uid, None)
+        if (reserved := self._given_up.pop(uid, None)) is not None:
+            self._nominations.restore(reserved)
 
     def gone(self, uid: str) -> None:
         """Forget a pod that no longer needs a node."""
@@ -169,8 +162,21 @@ class Searches:
         """Return the time from which `take_ready` will return a pod; None if never."""
         return self._failed_deletions.next_ready_s()
 
-    def post_filter(self, no_fit: NoFit, now_s: float) -> PostFiltered | None:
-        """Run PostFilter for a pod whose attempt found no fit. None if the result is not known yet, see `next`."""
+    def post_filter(self, no_fit: NoFit, now_s: float, attempt: int) -> Sequence[Effect]:
+        """Run PostFilter for a pod whose attempt found no fit. If its result is not known yet, `step` finds it."""
+        found = None if no_fit.by_permit else self._post_filtered(no_fit, now_s)
+        return (
+            (Unschedulable(no_fit.pod, no_fit.diagnosis, attempt),) if found is None else self._effects(found, attempt)
+        )
+
+    def _effects(self, found: _PostFiltered, attempt: int | None = None) -> Sequence[Effect]:
+        self._shared.retries.extend(pod for pod in found.displaced if pod is not found.pod)
+        # The status of another scheduler's pod is that scheduler's.
+        displaced = [pod for pod in found.displaced if pod.scheduler_name in self._cycles]
+        evicted = () if found.preemption is None else (Evict(found.preemption),)
+        return Unschedulable(found.pod, found.diagnosis, attempt), *map(Nominate, displaced), *evicted
+
+    def _post_filtered(self, no_fit: NoFit, now_s: float) -> _PostFiltered | None:
         pod = no_fit.pod
         if self._failed_deletions.is_backing_off(pod.key.uid):
             waiting = _Search(pod=pod, due=None, no_fit=no_fit, steps=iter((Sought(_NOT_NOW, 0),)))
@@ -209,21 +215,14 @@ class Searches:
         elif not result.retry:
             yield replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
 
-    def rescue(self, pod: Pod, key: Hashable, minimum: MinimumRequest) -> bool:
-        """Make a search due for a waiting pod, unless some search is already due. Returns whether it did.
-
-        key, minimum: see Preemptors.add.
-        """
-        waiting = self._preemptors
-        if self._search is not None or waiting.any_noted or waiting.any_due or self._nominations.full_for(pod):
+    def overlooks(self, pod: Pod) -> bool:
+        """Return whether no search is due that may help this waiting pod, and nothing keeps it from one."""
+        if self._search is not None or self._preemptors.any_noted or self._preemptors.any_due:
             return False
-        if self._nominations.of(pod.key.uid) is not None or pod.key.uid in self._failed_deletions:
-            return False
-        waiting.add(key, pod, wakes_on=ANYTHING, minimum=minimum, unanswered=True)
-        return True
+        kept_out = self._nominations.full_for(pod) or pod.key.uid in self._failed_deletions
+        return not kept_out and self._nominations.of(pod.key.uid) is None
 
-    def next(self, now_s: float) -> PostFiltered | None:
-        """Run one step. Returns a result that has to be reported or carried out; None if there is none yet."""
+    def _next(self, now_s: float) -> _PostFiltered | None:
         if self._search is None:
             self._preemptors.settle(self._left_for)
             self._search = self._next_search()
@@ -234,25 +233,16 @@ class Searches:
             self._search = None
         return post_filtered
 
-    def _is_full(self) -> bool:
-        """Return whether no pod that is due can get a nomination."""
-        return self._nominations.full and self._first_due() is None
-
     def _first_priority(self) -> int | None:
         return self._first_due() if self._search is None else self._search.pod.priority
 
     def _first_due(self) -> int | None:
-        """Return the priority of the most important due pod that is not turned away; cached by version."""
-        versions = (self._nominations.version, self._preemptors.version)
-        if self._first[0] != versions:
-            self._first = (versions, self._preemptors.first_priority(self._nominations.full_for))
-        return self._first[1]
+        """Return the priority of the most important due pod that can be nominated."""
+        return self._preemptors.first_priority(self._nominations.closed())
 
     def _next_search(self) -> _Search | None:
-        due = self._preemptors.take(self._nominations.full_for)
+        due = self._preemptors.take(self._nominations.closed())
         if due is None:
-            # The missing node of a nomination may exist now, so that no nomination gives way any more.
-            self._first = _NOT_LOOKED
             return None
         pod = due.pod
         if self._queue.state(pod.key.uid) not in _WAITING:
@@ -271,7 +261,7 @@ class Searches:
         steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._after_preemption, some)
         return _Search(pod=pod, due=due, no_fit=no_fit, steps=steps)
 
-    def _step(self, search: _Search, now_s: float) -> tuple[PostFiltered | None, bool]:
+    def _step(self, search: _Search, now_s: float) -> tuple[_PostFiltered | None, bool]:
         """Return (result to report or to carry out, whether the search has ended)."""
         pod, due = search.pod, search.due
         waits = self._queue.state(pod.key.uid) in _WAITING
@@ -285,11 +275,14 @@ class Searches:
         elif due is not None and (isinstance(result, Preemption) or result.retry):
             self._preemptors.again(due)
         if isinstance(result, Preemption):
-            return self._nominated(search, result), True
+            if self._nominations.of(pod.key.uid) is not None or not self._nominations.full_for(pod):
+                return self._nominated(search, result), True
+            # Others have been nominated since the search began.
+            result = _FULL
         self._learn(pod, sought.wakes_on)
         return self._not_preempted(search, result, now_s), True
 
-    def _not_preempted(self, search: _Search, result: NoPreemption, now_s: float) -> PostFiltered | None:
+    def _not_preempted(self, search: _Search, result: NoPreemption, now_s: float) -> _PostFiltered | None:
         pod = search.pod
         if result.retry:
             self._queue.preemption_failed(pod.key.uid, now_s)
@@ -304,14 +297,14 @@ class Searches:
             return None
         no_fit = search.no_fit or self._no_fit(pod)
         diagnosis = replace(no_fit.diagnosis, tail=result.message, tail_reasons=result.reasons)
-        return PostFiltered(pod=pod, diagnosis=diagnosis, displaced=displaced)
+        return _PostFiltered(pod=pod, diagnosis=diagnosis, displaced=displaced)
 
     def _names_a_lost_nomination(self, pod: Pod) -> bool:
         """Return whether the pod waits without a nomination while its status still names one."""
         waits = self._queue.state(pod.key.uid) is PodState.UNSCHEDULABLE
         return waits and bool(pod.nominated_node) and self._nominations.of(pod.key.uid) is None
 
-    def _nominated(self, search: _Search, result: Preemption) -> PostFiltered:
+    def _nominated(self, search: _Search, result: Preemption) -> _PostFiltered:
         pod = search.pod
         diagnosis = (search.no_fit or self._no_fit(pod)).diagnosis
         if pod.key.uid in self._failed_deletions:
@@ -321,17 +314,16 @@ class Searches:
         for other in displaced:
             self._nominations.remove(other.key.uid)
         before = self._nominations.remove(pod.key.uid)
-        self._given_up.pop(pod.key.uid, None)
         if before is not None and before.reserved:
             self._given_up[pod.key.uid] = before
-        if self._nominations.full and (given_up := self._nominations.gives_way_to(pod)) is not None:
+        if (given_up := self._nominations.gives_way_to(pod)) is not None:
             self._nominations.remove(given_up.pod.key.uid)
             displaced.append(given_up.pod)
         victims = [victim.key.uid for victim in result.victims]
         if self._nominations.nominate(pod, result.node, result.cards, victims) is not None:
             self._tables.budgets.spend(result.victims)
         self._preemptors.discard(pod.key.uid)
-        return PostFiltered(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))
+        return _PostFiltered(pod=pod, diagnosis=diagnosis, preemption=result, displaced=tuple(displaced))
 
     def _learn(self, pod: Pod, wakes_on: int) -> None:
         key = self._preemptors.key_of(pod.key.uid)

@@ -3,7 +3,7 @@
 PreFilter → Filter → Score → pick → assume → Reserve → Permit. Nothing here awaits, so nothing changes in between.
 """
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -12,9 +12,10 @@ import numpy as np
 from cachetools import LRUCache
 from msgspec.structs import replace
 
+from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.diagnosis import NOT_RESOLVABLE, Diagnosis, Resolvable, count_reasons
 from scheduler.framework.evaluation_cache import Evaluation
-from scheduler.framework.plugin import CardVerdict, PermitPlugin, PreBindPlugin, Rejected, Rejection, Wait
+from scheduler.framework.plugin import PermitPlugin, PreBindPlugin, Rejected, Rejection, Wait
 from scheduler.framework.post_filter import post_filters
 from scheduler.framework.preemption import NoPreemption, PostFilterResult, Preemption
 from scheduler.framework.runtime import NOWHERE, Runtime, Signature
@@ -84,15 +85,14 @@ class PodEvaluation:
     """Answers of every rule for every node about one pod, for `explain`. Valid until the tables change.
 
     diagnosis: None if a node takes the pod. unschedulable: a reason that holds for every node, or "". rules: each rule
-    with its rejections over all rows. resolvable: intp[…], rows where evictions may make room. verdicts: returns the
-    state of each card of a row for the pod.
+    with its rejections over all rows. resolvable: intp[…], rows where evictions may make room. state: of the rules.
     """
 
     diagnosis: Diagnosis | None
     unschedulable: str
     rules: tuple[tuple[str, list[Rejection]], ...]
     resolvable: RowArray
-    verdicts: Callable[[int], list[CardVerdict]]
+    state: CycleState
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ class SchedulingCycle:
             yield kept[1]
             return
         if rows is None:
-            evaluation = runtime.evaluate(pod, key)
-            found, wakes_on = self._diagnosed(pod, key, evaluation).resolvable, evaluation.wakes_on
+            evaluation = runtime.evaluate(pod)
+            found, wakes_on = self._diagnosed(pod, evaluation).resolvable, evaluation.wakes_on
         else:
             found, wakes_on = runtime.resolvable_on(pod, rows)
         available = after_preemption.of(pod.priority)
@@ -158,8 +158,8 @@ class SchedulingCycle:
 
         While this method and each query run, the caller shows the tables as the pod sees them.
         """
-        runtime, key = self._runtime, self._runtime.signature(pod)
-        found = self._diagnosed(pod, key, runtime.evaluate(pod, key)).resolvable
+        runtime = self._runtime
+        found = self._diagnosed(pod, runtime.evaluate(pod)).resolvable
         above = replace(pod, priority=pod.priority + 1)
         available = after_preemption.of(above.priority)
         return WhatIf(runtime, above, found, nominations=nominations, after_preemption=available, memo=self._memo)
@@ -186,35 +186,33 @@ class SchedulingCycle:
 
     def no_fit(self, pod: Pod) -> NoFit:
         """Return the result for an unschedulable pod."""
-        key = self._runtime.signature(pod)
-        evaluation = self._runtime.evaluate(pod, key)
-        return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
+        evaluation = self._runtime.evaluate(pod)
+        return NoFit(pod, self._diagnosed(pod, evaluation).diagnosis, _wakes_on(evaluation))
 
     def schedule(self, pod: Pod, now_ns: int, nominated: str = "", *, permits: bool = True) -> Outcome:
         """Place the pod, which is then assumed, or return why it cannot be placed. now_ns: Unix nanoseconds.
 
         nominated: a node to take if it fits, whatever the scores, or "". permits: whether to call the Permit plugins.
         """
-        key = self._runtime.signature(pod)
-        evaluation = self._runtime.evaluate(pod, key)
+        evaluation = self._runtime.evaluate(pod)
         row = NOWHERE if evaluation.unschedulable else self._row(pod, evaluation, nominated)
         if row == NOWHERE:
-            return NoFit(pod, self._diagnosed(pod, key, evaluation).diagnosis, _wakes_on(evaluation))
+            return NoFit(pod, self._diagnosed(pod, evaluation).diagnosis, _wakes_on(evaluation))
         return self._take(pod, evaluation, row, now_ns, self._runtime.profile.permit if permits else ())
 
     def evaluate(self, pod: Pod) -> PodEvaluation:
         """Evaluate every rule on every node. Changes nothing."""
-        runtime, key = self._runtime, self._runtime.signature(pod)
-        evaluation = runtime.evaluate(pod, key)
+        runtime = self._runtime
+        evaluation = runtime.evaluate(pod)
         nowhere = evaluation.unschedulable or runtime.best_row(pod, evaluation) == NOWHERE
-        found = self._diagnosed(pod, key, evaluation) if nowhere else None
+        found = self._diagnosed(pod, evaluation) if nowhere else None
         resolvable = NOT_RESOLVABLE if found is None else found.resolvable
         return PodEvaluation(
             diagnosis=None if found is None else found.diagnosis,
             unschedulable=evaluation.unschedulable,
-            rules=tuple(runtime.rejections_by_rule(pod, evaluation)),
+            rules=tuple(zip(_names(evaluation), runtime.rejections(pod, evaluation), strict=True)),
             resolvable=np.setdiff1d(resolvable.rows, resolvable.ruled_out),
-            verdicts=lambda row: runtime.verdicts(pod, evaluation, row),
+            state=evaluation.state,
         )
 
     def signature(self, pod: Pod) -> Signature:
@@ -237,15 +235,6 @@ class SchedulingCycle:
         """Compute `fits_on` without the cache: valid even while pods are lifted from the tables."""
         return self._runtime.evaluated_on(pod, rows)[0]
 
-    def least_of_row(self, pod: Pod) -> Int64Array | None:
-        """Return int64[amounts]: the pod's minimum request on a row; None if its rules may read other rows."""
-        template, profile = pod.template, self._runtime.profile
-        terms = (template.affinity, template.anti_affinity)
-        required = any(one.required_during_scheduling_ignored_during_execution for one in terms)
-        if required or template.spread or pod.volumes.claims or profile.has_rules_of_others:
-            return None
-        return profile.minimum_request(pod)
-
     def minimum_request(self, pod: Pod) -> Int64Array:
         """Return int64[amounts]: the pod's minimum request on a row, whatever its rules read."""
         return self._runtime.profile.minimum_request(pod)
@@ -254,9 +243,9 @@ class SchedulingCycle:
         """Return whether evictions may make room on the row for the pod, which does not fit there now."""
         return bool(len(self._runtime.resolvable_on(pod, np.array([row], dtype=np.intp))[0].rows))
 
-    def fits_nowhere(self, pod: Pod, signature: Signature) -> bool:
+    def fits_nowhere(self, pod: Pod) -> bool:
         """Return whether no node can ever fit, given the pod and its claims."""
-        return bool(self._runtime.evaluate(pod, signature).unschedulable)
+        return bool(self._runtime.evaluate(pod).unschedulable)
 
     def unreserve(self, pod: Pod) -> None:
         """Undo a placement: first in the plugins, in reverse order, then in the tables."""
@@ -327,11 +316,11 @@ class SchedulingCycle:
             pre_bind=profile.pre_bind,
         )
 
-    def _diagnosed(self, pod: Pod, key: Signature, evaluation: Evaluation) -> _Diagnosed:
+    def _diagnosed(self, pod: Pod, evaluation: Evaluation) -> _Diagnosed:
         """Return the diagnosis of an unschedulable pod; cached per class while the tables are unchanged."""
         tables = self._runtime.tables
         version, nodes = tables.changes.version, len(tables.row_of)
-        kept = self._diagnoses.get(key)
+        kept = self._diagnoses.get(evaluation.signature)
         if kept is not None and (kept.version, kept.cache_key) == (version, evaluation.cache_key):
             return kept
         if evaluation.unschedulable:
@@ -339,12 +328,11 @@ class SchedulingCycle:
                 version, evaluation.cache_key, Diagnosis(nodes, rejected=evaluation.unschedulable), NOT_RESOLVABLE
             )
         else:
-            rejections = list(self._runtime.rejections_by_rule(pod, evaluation))
-            rules, groups = [rule for rule, _ in rejections], [group for _, group in rejections]
+            groups = list(self._runtime.rejections(pod, evaluation))
             rows = self._runtime.resolvable(evaluation, groups)
-            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names, rules))
+            diagnosis = Diagnosis(nodes, count_reasons(tables.valid, groups, tables.names, _names(evaluation)))
             found = _Diagnosed(version, evaluation.cache_key, diagnosis, rows)
-        self._diagnoses[key] = found
+        self._diagnoses[evaluation.signature] = found
         return found
 
 
@@ -359,6 +347,10 @@ def _size(kept: _Diagnosed) -> int:
 
 
 _EXISTENCE: Final = int(Change.EXISTENCE)
+
+
+def _names(evaluation: Evaluation) -> list[str]:
+    return [plugin.name for plugin in evaluation.rules.filters]
 
 
 def _wakes_on(evaluation: Evaluation) -> int:

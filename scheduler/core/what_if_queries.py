@@ -4,9 +4,10 @@ Each `with` block restores the tables when it ends and wakes no pod, so a query 
 queries run in steps; other work may run between steps. Owned by the event loop; no method awaits.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -65,6 +66,7 @@ class WhatIfQueries:
         self._cycles = cycles
         self._nominations = nominations
         self._after_preemption = AvailabilityByPriority(tables)
+        self._numbers = count(1)
 
     def evaluate(self, pod: Pod) -> PodEvaluation:
         """Evaluate every rule on every node for the pod. Call this within `nominations.seen_by`."""
@@ -86,32 +88,27 @@ class WhatIfQueries:
             finally:
                 found.put_back_all()
 
-    def preemption_for(self, pod: Pod) -> Generator[None, None, PostFilterResult | None]:
-        """Run PostFilter for an unschedulable pod, in steps; evicts nothing. None if the profile has no PostFilter."""
+    def preemption_for(self, pod: Pod) -> PostFilterResult | None:
+        """Run PostFilter for an unschedulable pod; evicts nothing. None if the profile has no PostFilter."""
         steps = self._cycles[pod.scheduler_name].post_filter(pod, self._nominations, self._after_preemption)
-        while True:
-            with self._nominations.seen_by(pod):
-                try:
-                    sought = next(steps)
-                except StopIteration:
-                    return None
-            if sought is not None:
-                return sought.result
-            yield
+        with self._nominations.seen_by(pod):
+            return next((sought.result for sought in steps if sought is not None), None)
 
     @contextmanager
     def placing(self) -> Iterator["Placing"]:
         """Place several pods together and leave out others; undone when the block ends."""
-        before = self._tables.take_cluster_events()
-        placing = Placing(self._tables, self._cycles, self._nominations)
-        with self._tables.target.left_as_it_is():
-            try:
-                yield placing
-            finally:
-                placing.undo()
-                # Capacity taken and released here must not wake waiting pods.
-                self._tables.take_cluster_events()
-                self._tables.cluster_events.add(before)
+        tables = self._tables
+        before, outer = tables.take_cluster_events(), tables.query
+        placing = Placing(tables, self._cycles, self._nominations)
+        tables.query = outer or next(self._numbers)
+        try:
+            yield placing
+        finally:
+            placing.undo()
+            tables.query = outer
+            # Capacity taken and released here must not wake waiting pods.
+            tables.take_cluster_events()
+            tables.cluster_events.add(before)
 
 
 class Placing:

@@ -14,22 +14,25 @@ settle the doubt. Neither does a 404, which can come from a single misdirected l
 watch shows that a pod is gone.
 
 While the outcome is in doubt the pod stays assumed: nothing else prevents two pods on one card. It waits without a
-request in flight (in_flight_limit.py). Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
+request in flight (sender.py). Source of the API server's answers: pkg/registry/core/pod/storage/storage.go.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
 from config.protocol import names
 from scheduler.core.scheduling_cycle import PermitWait
-from scheduler.dispatch.in_flight_limit import InFlightLimit, NamespacePaused, Stopped
-from scheduler.dispatch.namespace_limiters import failure_kind
+from scheduler.dispatch.event_outbox import EventOutbox
+from scheduler.dispatch.sender import Sender, Stopped, Write
 from scheduler.kube import objects
 from scheduler.kube.bind_outcome import BindRejected, BindUnknown
 from scheduler.kube.port import ApiConflict, ApiError, ApiFailed, ApiRejected, ApiThrottled, Binding, Cluster, NotSent
+from scheduler.metrics.observer import ServiceObserver
+from scheduler.process.clock import Clock
+from scheduler.state.tables import Tables
 
 # kube-apiserver's --request-timeout: a request older than this can no longer take effect.
 SERVER_REQUEST_TIMEOUT_S: Final = 60.0
@@ -41,12 +44,12 @@ _OVERWRITTEN: Final = frozenset({names.MEM_ASSIGNED, names.MEM_ASSUME_TIME})
 class _Doubt:
     """Doubt about the outcome of one pod's POSTs so far. Times in monotonic seconds.
 
-    first_s, sent_s: when the first and the last POST were sent. open_s: the same for the last POST that
-    may still take effect while the server works on it. any: whether any POST may have taken effect.
+    first_s: when the first POST was decided. sent_s: when the last one was sent. open_s: the same for the last POST
+    that may still take effect while the server works on it. any: whether any POST may have taken effect.
     """
 
     first_s: float
-    sent_s: float
+    sent_s: float = 0.0
     open_s: float | None = None
     any: bool = False
 
@@ -61,33 +64,24 @@ class _Doubt:
 
 @dataclass(slots=True, kw_only=True)
 class Binder:
-    """Sender of Bindings. timeout_s: for one POST. now_s: monotonic seconds.
-
-    backoff_s: the wait before the next attempt, by number of consecutive attempts without a definite answer.
-    on_retry: called for each such attempt, with its HTTP status (0 if there was none). gone: by UID, whether the watch
-    has shown that the pod is gone.
-    """
+    """Binder of pods. timeout_s: for one POST."""
 
     cluster: Cluster
-    limit: InFlightLimit
-    now_s: Callable[[], float]
+    sender: Sender
+    tables: Tables
+    observer: ServiceObserver
+    events: EventOutbox
+    clock: Clock
     timeout_s: float
-    backoff_s: Callable[[int], float]
-    on_retry: Callable[[Binding, int, str], None]
-    gone: Callable[[str], bool]
 
     async def bind(self, binding: Binding) -> None:
         """Wait until the pod is bound as in `binding`. Raises BindRejected if it never will be.
 
         Raises Stopped if the process ends before the outcome is known.
         """
-        namespace = binding.pod.namespace
-        if why := self.limit.pause_reason(namespace):
-            raise not_sent(namespace, why)
-        doubt = _Doubt(self.now_s(), self.now_s())
+        doubt = _Doubt(self.clock.monotonic_s())
         try:
-            with self.limit.binding(namespace):
-                await self._until_definite(binding, doubt)
+            await self._until_definite(binding, doubt)
         except Stopped as stopped:
             stopped.in_doubt = doubt.any
             raise
@@ -96,25 +90,21 @@ class Binder:
         attempt = 0
         while True:
             try:
-                await self._attempt(binding, doubt, first=attempt == 0)
+                await self._attempt(binding, doubt)
             except BindUnknown as unknown:
                 attempt += 1
-                self.on_retry(binding, unknown.status, unknown.reason)
-                await self.limit.pause(max(self.backoff_s(attempt), unknown.retry_after_s))
+                self._report(binding, unknown)
+                await self.sender.back_off(attempt, unknown.retry_after_s)
             else:
                 return
-            if self.gone(binding.pod.uid):
+            if self.tables.is_gone(binding.pod.uid):
                 message = f"the watch shows that pod {binding.pod} was deleted"
                 raise BindRejected(message, settled=True)
 
-    async def _attempt(self, binding: Binding, doubt: _Doubt, *, first: bool) -> None:
+    async def _attempt(self, binding: Binding, doubt: _Doubt) -> None:
         """Send one POST, then a GET if its answer leaves the outcome open. Raises BindRejected or BindUnknown."""
         try:
-            async with self.limit.request(binding.pod.namespace, first=first):
-                doubt.sent_s = self.now_s()
-                await self.cluster.bind(binding, self.timeout_s)
-        except NamespacePaused as why:
-            raise not_sent(binding.pod.namespace, str(why)) from why
+            await self.sender.send(Write.BIND, binding.pod.namespace, self._post, binding, doubt)
         except NotSent as error:
             raise BindUnknown(error.message, error.status) from error
         except ApiConflict as conflict:
@@ -123,7 +113,7 @@ class Binder:
         except ApiThrottled as throttled:
             raise BindUnknown(throttled.message, throttled.status, throttled.retry_after_s) from throttled
         except ApiRejected as rejected:
-            if doubt.ends_in_time(self.now_s()):
+            if doubt.ends_in_time(self.clock.monotonic_s()):
                 raise BindUnknown(rejected.message, rejected.status) from rejected
             rejection = BindRejected(rejected.message, status=rejected.status, lasting=True)
             if not doubt.any:
@@ -132,20 +122,31 @@ class Binder:
         except ApiError as error:
             await self._doubted(binding, doubt, error)
 
+    async def _post(self, binding: Binding, doubt: _Doubt) -> None:
+        doubt.sent_s = self.clock.monotonic_s()
+        await self.cluster.bind(binding, self.timeout_s)
+
+    def _report(self, binding: Binding, unknown: BindUnknown) -> None:
+        self.observer.bind_retried(binding, unknown.status, unknown.reason)
+        if unknown.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            return
+        # Write no condition: the pod is already bound, or may be at any moment.
+        note = f"binding to {binding.node} has had no definite answer yet; retrying: {unknown.reason}"
+        self.events.about("Pod", str(binding.pod), binding.pod.uid, "FailedScheduling", note)
+
     async def _doubted(self, binding: Binding, doubt: _Doubt, error: ApiError) -> None:
         """Record that the POST may have taken effect. After a 500 it has ended, so it cannot take effect later."""
         doubt.any = True
         if not (isinstance(error, ApiFailed) and error.status == HTTPStatus.INTERNAL_SERVER_ERROR):
             doubt.open_s = doubt.sent_s
-        if not doubt.lasted(self.now_s()):
+        if not doubt.lasted(self.clock.monotonic_s()):
             raise BindUnknown(error.message, error.status) from error
         await self._read(binding, doubt, BindRejected(f"the API server failed to bind it: {error.message}"))
 
     async def _read(self, binding: Binding, doubt: _Doubt, rejected: BindRejected) -> None:
         """GET the pod. Returns if it is bound as in `binding`; otherwise raises BindRejected or BindUnknown."""
         try:
-            async with self.limit.request(binding.pod.namespace):
-                pod = await self.cluster.pod(binding.pod.namespace, binding.pod.name)
+            pod = await self.cluster.pod(binding.pod.namespace, binding.pod.name)
         except ApiError as error:
             message = f"reading the pod: {error.message}"
             raise BindUnknown(message, error.status) from error
@@ -161,14 +162,9 @@ class Binder:
             return
         if pod.spec.node_name:
             raise BindRejected(rejected.reason, status=rejected.status, settled=True, found=pod)
-        if doubt.ends_in_time(self.now_s()):
+        if doubt.ends_in_time(self.clock.monotonic_s()):
             raise BindUnknown(rejected.reason, rejected.status)
         raise rejected
-
-
-def not_sent(namespace: str, why: str) -> BindRejected:
-    """Rejection for a binding that was not sent because other bindings of the namespace fail."""
-    return BindRejected(f"bindings in namespace {namespace} are currently failing: {why}", throttled=failure_kind(why))
 
 
 @dataclass(slots=True)

@@ -1,24 +1,27 @@
 """One task per placed pod: waits for Permit and PreBind, binds, and reports the outcome to the engine."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
 import structlog
 
-from scheduler.core.engine import Decision, Engine
+from config.protocol.quantity import QuantityError
+from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import Placement
 from scheduler.dispatch.binding_cycle import Binder, WaitingPods
-from scheduler.dispatch.in_flight_limit import InFlightLimit, Stopped
-from scheduler.dispatch.recorder import Recorder
+from scheduler.dispatch.breaker import failure_kind
+from scheduler.dispatch.sender import Sender, Stopped, Write
+from scheduler.dispatch.status import Status
 from scheduler.dispatch.volume_binder import VolumeBinder, VolumesFailed
-from scheduler.kube import objects
 from scheduler.kube.bind_outcome import BindRejected
 from scheduler.kube.port import ApiError, Binding
 from scheduler.metrics.observer import ServiceObserver
-from scheduler.pods.pod import Pod
+from scheduler.pods.pod import Pod, PodReader
+from scheduler.process.clock import Clock
 from scheduler.process.contact import BINDINGS, Contact
 from scheduler.queue.entry import QueuedPod
 
@@ -28,6 +31,9 @@ _VOLUMES: Final = "binding volumes"
 # By then, a healthy provisioner has created a volume.
 _VOLUMES_LATE_S: Final = 10.0
 _MOST_NAMED: Final = 3
+# Pods of a namespace that try while it is not known that it gets answers. One that no server can bind must not block
+# the others.
+_FEWEST_TRYING: Final = 4
 
 log = structlog.get_logger()
 
@@ -46,52 +52,64 @@ class BindingTasks:
     def __init__(
         self,
         engine: Engine,
+        reader: PodReader,
         binder: Binder,
-        observer: ServiceObserver,
-        recorder: Recorder,
-        contact: Contact,
         *,
+        observer: ServiceObserver,
+        status: Status,
+        contact: Contact,
+        sender: Sender,
         volume_binder: VolumeBinder,
-        found: Callable[[objects.PodObject], None],
-        follow: Callable[[Pod], Awaitable[None]],
-        wake: Callable[[], None],
+        clock: Clock,
+        wake: asyncio.Event,
     ) -> None:
-        """found: called with a pod that is bound elsewhere, unless the watch has already shown it.
-
-        follow: writes the current nomination, if any, into the status of a waiting pod. wake: called when `taken` may
-        have decreased.
-        """
+        """wake: set when another pod may perhaps be placed."""
         self.waiting_pods = WaitingPods()
         self.being_bound = 0  # placed pods, whatever they wait for
         self.not_sent: set[str] = set()  # UIDs of pods whose Binding was not sent before the end
         self._starting = 0  # tasks that have not begun
+        # By namespace: pods whose task has not begun, or whose Binding is sent or retried.
+        self._trying: Counter[str] = Counter()
         # By UID: pods that wait for Permit, volumes or PreBind. Their Binding is not sent yet.
         self._preparing: dict[str, _Preparing] = {}
         self._engine = engine
         self._binder = binder
+        self._sender = sender
         self._volume_binder = volume_binder
         self._observer = observer
-        self._recorder = recorder
+        self._status = status
         self._contact = contact
-        self._found = found
-        self._follow = follow
+        self._reader = reader
+        self._clock = clock
         self._wake = wake
 
     @property
-    def limit(self) -> InFlightLimit:
-        """The limit of bind requests in flight."""
-        return self._binder.limit
+    def may_place(self) -> bool:
+        """Whether another pod would be bound at once. Otherwise it stays in the queue, which is in priority order."""
+        return self._starting < self._sender.free(Write.BIND)
 
-    def taken(self) -> int:
-        """Number of bind requests that are in flight or about to be sent."""
-        return self._starting + self.limit.taken
+    def may_bind(self, namespace: str) -> bool:
+        """Whether another pod of the namespace may be placed: its Binding would be sent at once, or few are tried."""
+        return self._trying[namespace] < max(_FEWEST_TRYING, self._sender.share(Write.BIND, namespace))
 
-    def start(self, decision: Decision, placement: Placement, tasks: asyncio.TaskGroup) -> None:
+    def failing(self, namespace: str) -> str:
+        """How Bindings of the namespace fail now; "" if they do not."""
+        return failure_kind(self._sender.failure(Write.BIND, namespace))
+
+    def start(self, queued: QueuedPod, placement: Placement, tasks: asyncio.TaskGroup) -> None:
         """Bind the pod as decided."""
         self._starting += 1
-        self.limit.starts(placement.pod.key.namespace)
+        self._trying[placement.pod.key.namespace] += 1
         self.being_bound += 1
-        tasks.create_task(self._bind_and_follow(decision.queued, placement))
+        tasks.create_task(self._bind(queued, placement))
+
+    def report_delayed(self, pod: Pod) -> None:
+        """Report that a waiting pod is not placed, because Bindings of its namespace fail."""
+        namespace = pod.key.namespace
+        why = self._sender.failure(Write.BIND, namespace)
+        reason = f"bindings in namespace {namespace} are currently failing: {why}"
+        self._observer.bind_held_back(pod, reason)
+        self._status.bind_failed(pod, f"binding is delayed: {reason}", (self.failing(namespace),))
 
     def cancel(self, uid: str, reason: str) -> bool:
         """Undo the placement of a pod whose Binding is not sent. Returns False if there is no such pod.
@@ -107,28 +125,24 @@ class BindingTasks:
         return True
 
     def stop(self) -> None:
-        """Send nothing more. Requests in flight still get their answers."""
-        self.limit.stop()
+        """Raise Stopped in pods that wait, because the process ends."""
         self.waiting_pods.stop()
         self._volume_binder.stop()
-
-    async def _bind_and_follow(self, queued: QueuedPod, placement: Placement) -> None:
-        """Bind the pod. After a rejection, clear the nomination that is left in its status."""
-        await self._bind(queued, placement)
-        pod, uid = placement.pod, placement.pod.key.uid
-        if pod.nominated_node and uid in self._engine.queue and self._engine.tables.record(uid) is None:
-            await self._follow(pod)
 
     async def _bind(self, queued: QueuedPod, placement: Placement) -> None:
         pod = placement.pod
         self._starting -= 1
-        self.limit.started(pod.key.namespace)
         if not self._starting:
-            self._wake()  # `taken` may be lower than when the last pod was placed
+            self._wake.set()  # some of them wait for a place, and take none
         try:
             if placement.permit_waits or placement.volumes is not None or placement.pre_bind:
+                self._tries(pod, -1)
                 await self._unless_cancelled(placement)
-            await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))
+                self._tries(pod, 1)
+            try:
+                await self._binder.bind(Binding(pod.key, placement.node, placement.annotations))
+            finally:
+                self._tries(pod, -1)
         except BindRejected as rejected:
             if rejected.status == HTTPStatus.UNAUTHORIZED:
                 self._contact.failed(BINDINGS, rejected.reason)
@@ -140,11 +154,17 @@ class BindingTasks:
         else:
             self._contact.recovered(BINDINGS)
             self._engine.bound(placement)
-            self._observer.bound(queued, placement, self._binder.now_s())
-            self._recorder.scheduled(pod, placement.node, placement.cards)
+            self._observer.bound(queued, placement, self._clock.monotonic_s())
+            self._status.bound(pod, placement.node, placement.cards)
         finally:
             self.being_bound -= 1
-            self._wake()
+            self._wake.set()
+
+    def _tries(self, pod: Pod, change: int) -> None:
+        namespace = pod.key.namespace
+        self._trying[namespace] += change
+        if not self._trying[namespace]:
+            del self._trying[namespace]
 
     async def _unless_cancelled(self, placement: Placement) -> None:
         """Run `_prepared`. Raises BindRejected also if `cancel` interrupts it."""
@@ -195,18 +215,16 @@ class BindingTasks:
             f"the volumes of its claims: {', '.join([*named, *more])}"
         )
         log.warning("pod.waits_for_volumes", pod=str(pod.key), node=placement.node, claims=[*named, *more])
-        self._recorder.about("Pod", str(pod.key), pod.key.uid, "WaitingForVolumes", note)
+        self._status.events.about("Pod", str(pod.key), pod.key.uid, "WaitingForVolumes", note)
 
     def _rejected(self, placement: Placement, rejected: BindRejected) -> None:
         if rejected.found is not None and self._engine.tables.is_assumed(placement.pod.key.uid):
             # The watch may lag: until it shows the same, the pod would be retried and get a wrong message.
-            self._found(rejected.found)
-        now_s, longest_s = self._binder.now_s(), _LASTING_BACKOFF_S if rejected.lasting else 0.0
-        self._engine.bind_failed(placement, now_s, longest_backoff_s=longest_s, throttled=rejected.throttled)
+            with suppress(QuantityError):
+                self._engine.pod_assigned(self._reader.read(rejected.found))
+        longest_s = _LASTING_BACKOFF_S if rejected.lasting else 0.0
+        self._engine.bind_failed(placement, self._clock.monotonic_s(), longest_backoff_s=longest_s)
         self._observer.bind_rejected(placement, rejected)
-        if rejected.settled:
-            return
-        what, reasons = "was rejected", (rejected.reason,)
-        if rejected.throttled:
-            what, reasons = "is delayed", (rejected.throttled,)
-        self._recorder.scheduler_error(placement.pod, f"binding to {placement.node} {what}: {rejected.reason}", reasons)
+        if not rejected.settled:
+            message = f"binding to {placement.node} was rejected: {rejected.reason}"
+            self._status.bind_failed(placement.pod, message, (rejected.reason,))

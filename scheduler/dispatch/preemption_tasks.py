@@ -14,17 +14,17 @@ docs/develop/decisions/0035-choose-victims-per-card.md.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Final
-from weakref import WeakValueDictionary
 
 import structlog
 
 from scheduler.core.engine import Engine
-from scheduler.core.preemption_searches import PostFiltered
-from scheduler.dispatch.in_flight_limit import InFlightLimit, Stopped
-from scheduler.dispatch.recorder import Recorder
+from scheduler.dispatch.binding_tasks import BindingTasks
+from scheduler.dispatch.event_outbox import EventOutbox
+from scheduler.dispatch.nomination_writer import NominationWriter
+from scheduler.dispatch.sender import Sender, Stopped, Write
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.objects import PodCondition
 from scheduler.kube.port import (
@@ -32,63 +32,49 @@ from scheduler.kube.port import (
     ApiError,
     ApiFailed,
     ApiNotFound,
-    ApiRejected,
-    ApiThrottled,
     Cluster,
     NotSent,
 )
 from scheduler.pods.pod import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, Pod
+from scheduler.process.clock import Clock
 
-_TRIES: Final = 4
 # Maximum per log line.
 _MOST_NAMED: Final = 8
 
 log = structlog.get_logger()
 
 
-class PreemptionTasks:
-    """Tasks of preemptions. limit: in-flight limit of their requests. cancel: see `BindingTasks.cancel`.
+class _GivenUp(Exception):
+    """The nomination no longer exists, so nobody needs the victim's room."""
 
-    now_s: monotonic seconds. backoff_s: wait before each retry of a request. wake: called after each failure.
-    """
+
+class PreemptionTasks:
+    """Tasks of preemptions. bindings: where a victim may still be prepared. wake: set after each failure."""
 
     def __init__(
         self,
         engine: Engine,
         cluster: Cluster,
-        recorder: Recorder,
-        limit: InFlightLimit,
+        sender: Sender,
+        events: EventOutbox,
         *,
-        cancel: Callable[[str, str], bool],
-        now_s: Callable[[], float],
-        backoff_s: Callable[[int], float],
-        wake: Callable[[], None],
+        bindings: BindingTasks,
+        nominations: NominationWriter,
+        clock: Clock,
+        wake: asyncio.Event,
     ) -> None:
         self._engine = engine
         self._cluster = cluster
-        self._recorder = recorder
-        self._now_s = now_s
-        self._backoff_s = backoff_s
+        self._sender = sender
+        self._events = events
+        self._bindings = bindings
+        self._nominations = nominations
+        self._clock = clock
         self._wake = wake
-        self._limit = limit
-        self._cancel = cancel
-        # By UID of the pod: the status must end with the later of two nominations.
-        self._nominating: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def start(self, post_filtered: PostFiltered, tasks: asyncio.TaskGroup) -> None:
-        """Carry out a result of PostFilter."""
-        for other in post_filtered.displaced:
-            tasks.create_task(self.follow(other))
-        if post_filtered.preemption is not None:
-            tasks.create_task(self._until_stop(self._preempt(post_filtered.preemption, tasks)))
-
-    async def follow(self, pod: Pod) -> None:
-        """Write the current nomination, if any, into the pod's status."""
-        await self._until_stop(self._nominate(pod))
-
-    def stop(self) -> None:
-        """Send nothing more. Requests in flight still get their answers; the next process decides again."""
-        self._limit.stop()
+    async def preempt(self, preemption: Preemption, tasks: asyncio.TaskGroup) -> None:
+        """Nominate the pod and delete its victims."""
+        await self._until_stop(self._preempt(preemption, tasks))
 
     async def _until_stop(self, work: Awaitable[None]) -> None:
         with suppress(Stopped):
@@ -107,64 +93,59 @@ class PreemptionTasks:
         )
         left = [*reversed(preemption.victims)]
         # If an undeletable victim fails again, no other victim has been deleted for nothing.
-        left.sort(key=self._engine.is_undeletable)
+        left.sort(key=self._is_undeletable)
+        refused, failed = None, False
         try:
             await self._remove_all(left, preemption, tasks)
         except ApiError as error:
-            if not isinstance(error, NotSent):
-                self._engine.mark_undeletable(left[-1])
-            if self._is_kept(preemption):
-                self._engine.preemption_failed(pod, self._now_s())
+            refused, failed = None if isinstance(error, NotSent) else left[-1], self._is_kept(preemption)
             log.warning("preemption.failed", pod=str(pod.key), node=preemption.node, reason=error.message)
             note = (
                 f"pods of lower priority on node {preemption.node} could not be preempted: {_why(error, left[-1], pod)}"
             )
-            self._recorder.about("Pod", str(pod.key), pod.key.uid, "FailedPreemption", note)
-            self._wake()
+            self._events.about("Pod", str(pod.key), pod.key.uid, "FailedPreemption", note)
+            self._wake.set()
         finally:
-            self._engine.victims_spared(left)
+            self._engine.preemption_ended(pod, left, self._clock.monotonic_s(), failed=failed, refused=refused)
 
     async def _remove_all(self, left: list[Pod], preemption: Preemption, tasks: asyncio.TaskGroup) -> None:
         """Remove deleted victims from the end of `left`. Raises ApiError if the last one could not be deleted."""
-        nominated = not (left and self._engine.is_undeletable(left[-1]))
+        nominated = not (left and self._is_undeletable(left[-1]))
         if nominated:
-            await self._nominate(preemption.pod)
+            await self._begin_nomination(preemption.pod, tasks)
         while left and self._is_kept(preemption):
             if left[-1].terminating or await self._remove(left[-1], preemption, tasks):
                 left.pop()
                 if not nominated:
                     nominated = True
-                    await self._nominate(preemption.pod)
-        if not left:
-            self._engine.victims_deleted(preemption.pod)
+                    await self._begin_nomination(preemption.pod, tasks)
+
+    async def _begin_nomination(self, pod: Pod, tasks: asyncio.TaskGroup) -> None:
+        """Send the nomination. Nothing waits for the answer: it holds without it."""
+        tasks.create_task(self._nominations.write(pod))
+        await asyncio.sleep(0)
+
+    def _is_undeletable(self, victim: Pod) -> bool:
+        """Return whether an earlier deletion of the victim failed."""
+        return (record := self._engine.tables.record(victim.key.uid)) is not None and record.undeletable
 
     def _is_kept(self, preemption: Preemption) -> bool:
         kept, victims = self._engine.nominations.of(preemption.pod.key.uid), preemption.victims
         return kept is not None and kept.node == preemption.node and kept.victims == {one.key.uid for one in victims}
 
-    async def _nominate(self, pod: Pod) -> None:
-        """Write nominatedNodeName for other readers. The nomination holds even if the write fails."""
-        async with self._nominating.setdefault(pod.key.uid, asyncio.Lock()):
-            kept = self._engine.nominations.of(pod.key.uid)
-            node = "" if kept is None else kept.node
-            try:
-                await self._patiently(pod, lambda: self._cluster.set_nominated_node(pod.key, node))
-            except (ApiNotFound, ApiConflict):
-                return
-            except ApiError as error:
-                log.warning("nomination.lost", pod=str(pod.key), node=node, reason=error.message)
-
     async def _remove(self, victim: Pod, preemption: Preemption, tasks: asyncio.TaskGroup) -> bool:
         """Delete a victim. Returns False if the nomination no longer exists."""
         pod = preemption.pod
-        if self._cancel(victim.key.uid, f"preempted by {pod.key.shown_in(victim.key.namespace)}"):
-            self._recorder.preempted(victim, note_of(preemption, victim))
+        if self._bindings.cancel(victim.key.uid, f"preempted by {pod.key.shown_in(victim.key.namespace)}"):
+            self._events.preempted(victim.key, note_of(preemption, victim))
             return True
         try:
-            await self._patiently(victim, lambda: self._delete(victim))
+            await self._sender.deliver(Write.EVICT, victim.key.namespace, self._delete, victim, preemption)
+        except _GivenUp:
+            return False
         except (ApiNotFound, ApiConflict):
             return True  # gone; another pod may have its name
-        self._recorder.preempted(victim, note_of(preemption, victim))
+        self._events.preempted(victim.key, note_of(preemption, victim))
         tasks.create_task(self._until_stop(self._mark(victim, pod.scheduler_name)))
         return True
 
@@ -173,43 +154,23 @@ class PreemptionTasks:
         why = f"{scheduler_name}: preempting to accommodate a higher priority pod"
         condition = PodCondition(DISRUPTION_TARGET, "True", PREEMPTION_BY_SCHEDULER, why)
         try:
-            await self._patiently(victim, lambda: self._cluster.set_pod_condition(victim.key, condition))
+            await self._sender.deliver(
+                Write.STATUS, victim.key.namespace, self._cluster.set_pod_condition, victim.key, condition
+            )
         except (ApiNotFound, ApiConflict):
             return
         except ApiError as error:
             log.warning("victim.not_marked", pod=str(victim.key), reason=error.message)
 
-    async def _delete(self, victim: Pod) -> None:
+    async def _delete(self, victim: Pod, preemption: Preemption) -> None:
+        if not self._is_kept(preemption):
+            raise _GivenUp
         try:
             await self._cluster.delete_pod(victim.key)
         except (ApiNotFound, ApiConflict) as error:
             if self._engine.tables.record(victim.key.uid) is None:
                 raise
             raise ApiFailed(error.message, error.status) from error
-
-    async def _patiently(self, about: Pod, request: Callable[[], Awaitable[None]]) -> None:
-        """Send an idempotent request, and retry it a few times while its outcome is unknown.
-
-        Uses `InFlightLimit`, so a namespace whose webhook hangs does not delay the requests of others.
-        """
-        namespace = about.key.namespace
-        for attempt in range(1, _TRIES):
-            try:
-                await self._send(namespace, request)
-            except ApiThrottled as throttled:
-                await self._limit.pause(max(throttled.retry_after_s, self._backoff_s(attempt)))
-            except ApiRejected:
-                raise
-            except ApiError:
-                await self._limit.pause(self._backoff_s(attempt))
-            else:
-                return
-        await self._send(namespace, request)
-
-    async def _send(self, namespace: str, request: Callable[[], Awaitable[None]]) -> None:
-        with self._limit.binding(namespace):
-            async with self._limit.request(namespace):
-                await request()
 
 
 def _why(error: ApiError, victim: Pod, preemptor: Pod) -> str:

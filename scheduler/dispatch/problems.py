@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 from cachetools import LRUCache, TTLCache
 
-from scheduler.dispatch.recorder import Recorder
+from scheduler.dispatch.event_outbox import EventOutbox
 from scheduler.kube.problem import Problem
 from scheduler.metrics.observer import ServiceObserver
 
@@ -20,10 +20,10 @@ log = structlog.get_logger()
 class Problems:
     """Reports of problems. Only the leader reports; the other replicas see the same problems."""
 
-    def __init__(self, observer: ServiceObserver, recorder: Recorder, now_s: Callable[[], float]) -> None:
+    def __init__(self, observer: ServiceObserver, events: EventOutbox, now_s: Callable[[], float]) -> None:
         """now_s: monotonic seconds."""
         self._observer = observer
-        self._recorder = recorder
+        self._events = events
         self._leads = False
         # By hash, because new mistakes keep coming and each text is long.
         self._reported: LRUCache[int, bool] = LRUCache(maxsize=_MOST_REPORTED)
@@ -42,7 +42,7 @@ class Problems:
             self._unreported[problem] = True
         elif problem.happened:
             log.warning(problem.happened, pod=problem.name, problem=problem.message)
-            self._recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
+            self._events.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
         elif (known := hash(problem)) not in self._reported:
             self._reported[known] = True
             self.report_each_time(problem)
@@ -52,4 +52,4 @@ class Problems:
         self._observer.bad_object(problem.kind)
         log.warning("object.bad", kind=problem.kind, name=problem.name, problem=problem.message)
         if problem.on_object:
-            self._recorder.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)
+            self._events.about(problem.kind, problem.name, problem.uid, problem.reason, problem.message)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from scheduler.core.scheduling_cycle import Placement
-from scheduler.dispatch.in_flight_limit import InFlightLimit, Stopped
+from scheduler.dispatch.sender import Sender, Stopped
 from scheduler.dispatch.volume_writes import VolumeWrites, WriteRejected, Written
 from scheduler.kube.port import Cluster
 from scheduler.pods.pod_volumes import ClaimKey
@@ -42,12 +42,9 @@ class VolumesFailed(Exception):
 class VolumeBinder:
     """Owner of the pods that wait for volumes."""
 
-    def __init__(self, cluster: Cluster, tables: Tables, limit: InFlightLimit, *, gone: Callable[[str], bool]) -> None:
-        """limit: in-flight limit of these requests. gone: by UID, whether the watch has shown that the pod is gone."""
+    def __init__(self, cluster: Cluster, tables: Tables, sender: Sender) -> None:
         self._tables = tables
-        self._limit = limit
-        self._writes = VolumeWrites(cluster, tables.volumes, limit)
-        self._gone = gone
+        self._writes = VolumeWrites(cluster, tables.volumes, sender)
         self._waiting: dict[Written, set[_Waiting]] = {}
         self._stopped = False
 
@@ -56,16 +53,10 @@ class VolumeBinder:
         plan = placement.volumes
         if plan is None:
             return
-        namespace = placement.pod.key.namespace
-        if how := self._limit.pause_kind(namespace):
-            # Each pod that waits for its turn occupies room that other pods lack.
-            message = f"writes to volumes and claims in namespace {namespace} are currently failing ({how})"
-            raise VolumesFailed(message, lasting=True)
         try:
             async with asyncio.timeout(plan.timeout_s):
-                with self._limit.binding(namespace):
-                    for claim, volume in plan:
-                        await self._writes.write(namespace, claim, volume, plan.node)
+                for claim, volume in plan:
+                    await self._writes.write(placement.pod.key.namespace, claim, volume, plan.node)
                 await self._until_bound(placement.pod.key.uid, plan)
         except WriteRejected as rejected:
             raise VolumesFailed(str(rejected), status=rejected.status, lasting=True) from rejected
@@ -86,9 +77,8 @@ class VolumeBinder:
                 waiting.seen(one, self._is_done)
 
     def stop(self) -> None:
-        """Raise Stopped in waiting pods. Requests in flight still get their answers."""
+        """Raise Stopped in waiting pods, because the process ends."""
         self._stopped = True
-        self._limit.stop()
         for all_waiting in self._waiting.values():
             for waiting in all_waiting:
                 waiting.woken.set()
@@ -100,7 +90,7 @@ class VolumeBinder:
             self._waiting.setdefault(key, set()).add(waiting)
         try:
             while not waiting.look(self._is_done):
-                if self._gone(uid):
+                if self._tables.is_gone(uid):
                     message = "the watch shows that the pod was deleted"
                     raise VolumesFailed(message, gone=True)
                 if self._stopped:

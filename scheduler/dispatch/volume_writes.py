@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from scheduler.dispatch.in_flight_limit import InFlightLimit
+from scheduler.dispatch.sender import Sender, Write
 from scheduler.kube.port import ApiError, Cluster, NodeForClaim, VolumeForClaim
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.volumes.progress import is_older, to_write
@@ -40,17 +40,16 @@ class _Sending:
 class VolumeWrites:
     """Volume writes in flight or not yet shown; see the module."""
 
-    def __init__(self, cluster: Cluster, volumes: Volumes, limit: InFlightLimit) -> None:
-        """limit: in-flight limit of these requests."""
+    def __init__(self, cluster: Cluster, volumes: Volumes, sender: Sender) -> None:
         self._cluster = cluster
         self._volumes = volumes
-        self._limit = limit
+        self._sender = sender
         self._sending: dict[Written, _Sending] = {}
         # Purpose of the write, and the resulting version.
         self._written: dict[Written, tuple[ClaimKey | str, str]] = {}
 
     async def write(self, namespace: str, key: ClaimKey, name: str, node: str) -> None:
-        """Wait until the write for a claim of a plan is done. Call it inside `InFlightLimit.binding` of the namespace.
+        """Wait until the write for a claim of a plan is done.
 
         key, name, node: see `to_write`. Raises WriteRejected, Failed, Stopped.
         """
@@ -83,11 +82,7 @@ class VolumeWrites:
     async def _send(self, namespace: str, target: Written, needed: VolumeForClaim | NodeForClaim) -> None:
         sending = self._sending[target] = _Sending()
         try:
-            async with self._limit.request(namespace):
-                if isinstance(needed, VolumeForClaim):
-                    version = await self._cluster.bind_volume(needed)
-                else:
-                    version = await self._cluster.select_node(needed)
+            version = await self._sender.send(Write.VOLUME, namespace, self._request, needed)
         except ApiError as error:
             sending.rejected = WriteRejected(f"{_about(needed)}: {error.message}", error.status)
             raise sending.rejected from error
@@ -96,6 +91,11 @@ class VolumeWrites:
             sending.ended.set()
         self._written[target] = _purpose(needed), version
         self.seen(target)
+
+    async def _request(self, needed: VolumeForClaim | NodeForClaim) -> str:
+        if isinstance(needed, VolumeForClaim):
+            return await self._cluster.bind_volume(needed)
+        return await self._cluster.select_node(needed)
 
     def _version(self, target: Written) -> str:
         """Version that the watch has shown; "" if the target is deleted, which counts as newer than any write."""

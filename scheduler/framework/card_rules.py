@@ -1,15 +1,16 @@
 """Card rules of a profile that apply to one class of pods."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from scheduler.framework.answers import PluginError, check_rejection, checked_scores
+from scheduler.framework.answers import check_rejection, checked_scores
 from scheduler.framework.cycle_state import CycleState, StateKey
-from scheduler.framework.plugin import CardFilterPlugin, CardRejection, CardScorePlugin, CardSetPlugin
+from scheduler.framework.plugin import CardFilterPlugin, CardRejection, CardScorePlugin
 from scheduler.pods.pod import Pod
-from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.columns.arrays import Int64Array, Rows
 
 if TYPE_CHECKING:
     from scheduler.state.tables import Tables
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
 class CardRules:
     """Card rules for one class of pods, in the order of the profile.
 
-    chooser: None if the card policy chooses. wakes_on: bits of Change that can alter the answers of these rules.
+    wakes_on: bits of Change that can alter the answers of these rules.
     """
 
     filters: tuple[CardFilterPlugin, ...] = ()
     scorers: tuple[CardScorePlugin, ...] = ()
-    chooser: CardSetPlugin | None = None
     wakes_on: int = 0
 
     def rejections(
@@ -44,17 +44,22 @@ class CardRules:
         """Return int64[cards, rows] for each scorer, most significant first. shape: (cards, rows)."""
         return [checked_scores(p, p.score_cards(pod, tables, state, rows), shape) for p in self.scorers]
 
-    def chosen(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, fits: BoolArray) -> RowArray | None:
-        """Return intp[k, rows], the slots that the chooser takes; None if there is no chooser."""
-        if self.chooser is None:
-            return None
-        slots = self.chooser.choose_cards(pod, tables, state, rows, fits)
-        wanted = (0 if pod.template.gpu_request is None else pod.template.gpu_request.cards, fits.shape[1])
-        if slots.shape != wanted or slots.dtype != np.intp:
-            found = f"{slots.dtype}{slots.shape}"
-            message = f"plugin {self.chooser.name}: the chosen cards: expected intp{list(wanted)}, found {found}"
-            raise PluginError(message)
-        return slots
+
+class OnlyCards(CardFilterPlugin):
+    """Rejects all cards except the given ones, on every row."""
+
+    name = "OnlyCards"
+
+    def __init__(self, slots: frozenset[int]) -> None:
+        """slots: card slots of a row, as in `tables.cards`."""
+        super().__init__()
+        self._slots = slots
+
+    def filter_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Sequence[CardRejection]:  # noqa: ARG002 - as asked
+        """Reject every other card."""
+        rejected = np.ones(tables.cards.units[:, rows].shape, dtype=np.bool_)
+        rejected[[slot for slot in self._slots if slot < len(rejected)]] = False
+        return (CardRejection(rejected, "Insufficient GPU memory on one card"),)
 
 
 NO_CARD_RULES: Final = CardRules()

@@ -32,7 +32,7 @@ class ClassRules:
     filters: all of them, in order. node_…: depend only on the node's own fields. booking_…: depend on bookings, with or
     without the node's fields. domain_…: depend on other rows. node_scorers, booking_scorers: those without
     normalization. normalized: scorers with normalization, except domain scorers. normalized_by_bookings: for each of
-    `normalized`, whether a booking can alter it. of_cluster: node scorers that have a `cluster_input`.
+    `normalized`, whether a booking can alter it. rescored: node scorers that have a `cache_key`.
     """
 
     filters: tuple[FilterPlugin, ...] = ()
@@ -44,28 +44,29 @@ class ClassRules:
     normalized: tuple[Weighted, ...] = ()
     normalized_by_bookings: tuple[bool, ...] = ()
     domain_scorers: tuple[Weighted, ...] = ()
-    of_cluster: tuple[ScorePlugin, ...] = ()
+    rescored: tuple[ScorePlugin, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
 class Evaluation:
     """Evaluation of one class.
 
-    cache_key: `Runtime.cache_key` at the time of the evaluation. unschedulable: why no node can ever take the pod, or
-    "". version, capacity: those of the tables for which the columns below are valid; for an unschedulable class, those
-    at the time of that finding.
+    signature: of the class. cache_key: `Runtime.cache_key` at the time of the evaluation. unschedulable: why no node
+    can ever take the pod, or "". version, capacity: those of the tables for which the columns below are valid; for an
+    unschedulable class, those at the time of that finding.
     allowed: bool[nodes], rows that the node filters accept. feasible: bool[nodes], rows that the booking filters
     accept, too.
     node_total: int64[nodes], weighted sum of the node scorers; None if there are none. total: int64[nodes], node_total
     plus the booking scorers, -1 if not feasible. raw: int64[nodes] for each of `rules.normalized`.
-    cluster_inputs: for each of `rules.of_cluster`, the input for which `node_total` was computed on all rows. scored:
-    whether `node_total` and `raw` are valid for every row. If not, no row was feasible at first, and they are valid
-    only for rows that have changed since.
+    scored_by: the cache keys of `rules.rescored` for which `node_total` was computed on all rows. scored: whether
+    `node_total` and `raw` are valid for every row. If not, no row was feasible at first, and they are valid only for
+    rows that have changed since.
     wakes_on: bits of Change that can alter a rejection, or `unschedulable`.
     """
 
     state: CycleState
     rules: ClassRules
+    signature: Hashable = ()
     cache_key: Hashable = ()
     unschedulable: str = ""
     version: int = 0
@@ -76,7 +77,7 @@ class Evaluation:
     total: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     raw: list[Int64Array] = field(default_factory=list)
     scored: bool = True
-    cluster_inputs: tuple[Hashable, ...] = ()
+    scored_by: tuple[Hashable, ...] = ()
     wakes_on: int = 0
 
     @property

@@ -1,7 +1,7 @@
 """Extension points: when a plugin is called, and which answers it may give.
 
     PreEnqueue → PreFilter → Filter → Score → Reserve → Permit → PreBind → Bind
-                               │└─ cards: CardFilter → CardScore → CardSet, applied by GpuShare
+                               │└─ cards: CardFilter → CardScore, applied by GpuShare
                                └─ fits nowhere: PostFilter
 
 Plugins evaluate rows of the tables, not single nodes. Each extension point has its own answer type, so that an illegal
@@ -26,11 +26,10 @@ from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.changes import ANY_DOMAIN, Change
-from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
 from scheduler.state.volumes.plan import VolumePlan
 
 if TYPE_CHECKING:
-    from scheduler.state.facts.fact import Fact
     from scheduler.state.tables import Tables
 
 # kube-scheduler's 100 points in thousandths, so that one unit of a 640-unit node still counts. The rules taken from
@@ -108,21 +107,6 @@ class CardRejection:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CardVerdict:
-    """State of one card for a pod. why: why the pod cannot use the card, or "".
-
-    free: units, >= 0. short: missing units; 0 if the card has enough or cannot be allocated anyway. health: the health
-    with its reason, such as `unhealthy (xid-79)`, and anything else that takes the card out of use.
-    """
-
-    slot: int
-    free: int
-    short: int
-    health: str
-    why: str
-
-
 class Relevance(Enum):
     """PreFilter's answer if it does not reject the pod."""
 
@@ -198,7 +182,6 @@ class Plugin(ABC):
     depends: changes that can alter its answer for a row, and so make room for a pod that it rejected. Bookings do not
     rerun a rule that depends only on the node. DOMAINS: the answer for a row also depends on other rows; the rule then
     runs on all rows for every decision, and its answers are not kept.
-    facts: facts without arguments to keep from the start, because a later first count would read all pods.
     Source: kube-scheduler's EventsToRegister, framework/interface.go.
     """
 
@@ -207,7 +190,6 @@ class Plugin(ABC):
     on_by_default: ClassVar[bool] = False
     indispensable: ClassVar[bool] = False
     depends: ClassVar[Change] = Change(0)
-    facts: ClassVar["tuple[type[Fact[Any]], ...]"] = ()
 
     def __init__(self, args: Any = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: ANN401, B008 - a subclass names its own Args; both are immutable
         """args: an instance of Args; None for the defaults.
@@ -217,6 +199,9 @@ class Plugin(ABC):
         self.args: Any = self.Args() if args is None else args
         self.resource_names = resources
 
+    def start(self, tables: "Tables") -> None:  # noqa: B027 - most rules count nothing
+        """Make the facts that must count from the first pod on: a later first count reads all pods at once."""
+
     def signature(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules read the Template only
         """Return the fields of a waiting pod that this rule reads, beyond its Template.
 
@@ -225,9 +210,10 @@ class Plugin(ABC):
         return None
 
     def cache_key(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules depend on rows alone
-        """Return the inputs of the rule's answers other than the pod's class and rows.
+        """Return the inputs of the rule's answers other than the pod's class and rows; it must be cheap.
 
-        If they change, the cached answers of the class are discarded.
+        If they change, the cached answers of the class are discarded; of a rule that only scores, by fields of nodes
+        and without normalization, only the scores.
         """
         return None
 
@@ -276,10 +262,6 @@ class FilterPlugin(Plugin):
         """
         return ANY_DOMAIN
 
-    def verdicts(self, pod: Pod, tables: "Tables", state: CycleState, row: int) -> Sequence[CardVerdict]:  # noqa: ARG002 - most rules judge no cards
-        """Return the state of each card of the node for `explain`; empty if the rule evaluates only nodes."""
-        return ()
-
     def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:  # noqa: ARG002 - most rules have no such amount
         """Return the available amounts below which `filter` always rejects a node; amounts left out have no minimum.
 
@@ -297,14 +279,6 @@ class ScorePlugin(Plugin):
     @abstractmethod
     def scores(self, pod: Pod) -> bool:
         """Return whether the rule scores this class of pods. False leaves the rule out, like PreScore's Skip."""
-
-    def cluster_input(self, pod: Pod, tables: "Tables") -> Hashable:  # noqa: ARG002 - most rules look at the row alone
-        """Return the cluster-wide input of the scores, beyond the row's own fields.
-
-        If it changes, all rows are rescored. Must be cheap: called after every node change. Only for rules without
-        normalization whose `depends` holds nothing but fields of the node.
-        """
-        return None
 
     @abstractmethod
     def score(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Int64Array:
@@ -344,18 +318,6 @@ class CardScorePlugin(Plugin):
     @abstractmethod
     def score_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows) -> Int64Array:
         """Return int64[cards, rows]: higher is better. Cards that do not fit: any value."""
-
-
-class CardSetPlugin(Plugin):
-    """Chooses the cards for a pod that requests several, instead of the card policy. At most one in a profile."""
-
-    @abstractmethod
-    def choose_cards(self, pod: Pod, tables: "Tables", state: CycleState, rows: Rows, fits: BoolArray) -> RowArray:
-        """Return intp[k, rows]: the slots taken on each row; k is the number of cards that the pod requests.
-
-        fits: bool[cards, rows], cards that memory and card filters allow. For a row with fewer than k of them, return
-        any slots.
-        """
 
 
 class ReservePlugin(Plugin):

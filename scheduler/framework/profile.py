@@ -1,20 +1,18 @@
 """Plugins of one profile, and the subset that applies to one class of pods."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from operator import or_
-from typing import Any, Final
 
 import numpy as np
 
 from scheduler.framework.answers import PluginError
-from scheduler.framework.card_rules import NO_CARD_RULES, CardRules
+from scheduler.framework.card_rules import NO_CARD_RULES, CardRules, OnlyCards
 from scheduler.framework.evaluation_cache import ClassRules, Weighted
 from scheduler.framework.plugin import (
     CardFilterPlugin,
     CardScorePlugin,
-    CardSetPlugin,
     FilterPlugin,
     Normalization,
     PermitPlugin,
@@ -30,17 +28,10 @@ from scheduler.state.amounts import NOTHING, Amount
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import Int64Array
 
-_OURS: Final = "scheduler.plugins."
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Profile:
-    """Plugins for each extension point, in order. score: (plugin, weight).
-
-    signature_plugins, volatile_plugins: rules that define `signature` or `cache_key`. facts: facts that the rules read,
-    no duplicates. over_domains: rules that read other rows. wakes_on: for each filter, the bits of Change that can
-    alter its rejections, without DOMAINS.
-    """
+    """Plugins for each extension point, in order. score: (plugin, weight)."""
 
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
     pre_filter: tuple[PreFilterPlugin, ...] = ()
@@ -49,36 +40,42 @@ class Profile:
     score: tuple[Weighted, ...] = ()
     card_filter: tuple[CardFilterPlugin, ...] = ()
     card_score: tuple[CardScorePlugin, ...] = ()
-    card_set: CardSetPlugin | None = None
     reserve: tuple[ReservePlugin, ...] = ()
     permit: tuple[PermitPlugin, ...] = ()
     pre_bind: tuple[PreBindPlugin, ...] = ()
-    _of_node: frozenset[Plugin] = field(init=False)
-    over_domains: frozenset[Plugin] = field(init=False)
-    signature_plugins: tuple[Plugin, ...] = field(init=False, compare=False)
-    volatile_plugins: tuple[Plugin, ...] = field(init=False, compare=False)
-    facts: tuple[type[Any], ...] = field(init=False, compare=False)
-    wakes_on: Mapping[Plugin, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Read the declarations of the plugins once."""
-        judging = tuple(self.judging())
-        over_domains = frozenset(plugin for plugin in judging if plugin.depends & Change.DOMAINS)
+        """Raise PluginError for a card rule that depends on other nodes."""
         for plugin in self._of_cards():
-            if plugin in over_domains:
+            if plugin in self.over_domains:
                 message = (
                     f"plugin {plugin.name}: a rule about cards depends on DOMAINS; expected only the cards' own node"
                 )
                 raise PluginError(message)
-        for plugin, _ in self.score:
-            by_itself = plugin.normalization is Normalization.NONE and not plugin.depends & ~Change.NODE
-            if type(plugin).cluster_input is not ScorePlugin.cluster_input and not by_itself:
-                message = f"plugin {plugin.name}: has a cluster_input; expected no normalization and only node fields"
-                raise PluginError(message)
-        of_node = frozenset(plugin for plugin in judging if not plugin.depends & (Change.BOOKINGS | Change.DOMAINS))
-        object.__setattr__(self, "over_domains", over_domains)
-        object.__setattr__(self, "_of_node", of_node)
-        self._note_declared(judging)
+
+    @cached_property
+    def over_domains(self) -> frozenset[Plugin]:
+        """Rules that read other rows."""
+        return frozenset(plugin for plugin in self.judging() if plugin.depends & Change.DOMAINS)
+
+    @cached_property
+    def _of_node(self) -> frozenset[Plugin]:
+        return frozenset(p for p in self.judging() if not p.depends & (Change.BOOKINGS | Change.DOMAINS))
+
+    @cached_property
+    def signature_plugins(self) -> tuple[Plugin, ...]:
+        """Rules that define `signature`."""
+        return tuple(plugin for plugin in self.judging() if type(plugin).signature is not Plugin.signature)
+
+    @cached_property
+    def volatile_plugins(self) -> tuple[Plugin, ...]:
+        """Rules that define `cache_key`, without those of which only the scores are discarded."""
+        return tuple(p for p in self.judging() if type(p).cache_key is not Plugin.cache_key and not _is_rescored(p))
+
+    @cached_property
+    def wakes_on(self) -> dict[Plugin, int]:
+        """For each filter, the bits of Change that can alter its rejections, without DOMAINS."""
+        return {plugin: int(plugin.depends & ~Change.DOMAINS | Change.EXISTENCE) for plugin in self.filter}
 
     def minimum_request(self, pod: Pod) -> Int64Array:
         """Return int64[amounts]: the minimum of each amount that the pod needs on a row, over all filters."""
@@ -88,11 +85,6 @@ class Profile:
                 minimum[amount] = max(minimum[amount], needed)
         return minimum
 
-    @property
-    def has_rules_of_others(self) -> bool:
-        """True if a rule comes from another package, because such a rule may read anything."""
-        return any(not type(plugin).__module__.startswith(_OURS) for plugin in self.judging())
-
     def judging(self) -> Iterator[Plugin]:
         """Yield each plugin that evaluates nodes or cards, once."""
         scorers = (plugin for plugin, _ in self.score)
@@ -100,15 +92,15 @@ class Profile:
             (*self.pre_filter, *self.filter, *scorers, *self._of_cards(), *self.reserve, *self.permit)
         )
 
-    def card_rules(self, skipped: Collection[Plugin]) -> CardRules:
-        """Return the card plugins whose PreFilter did not return SKIP."""
+    def card_rules(self, skipped: Collection[Plugin], only: frozenset[int] | None = None) -> CardRules:
+        """Return the card plugins whose PreFilter did not return SKIP. only: see `Runtime.begin`."""
         filters = tuple(plugin for plugin in self.card_filter if plugin not in skipped)
+        if only is not None:
+            filters = (*filters, OnlyCards(only))
         scorers = tuple(plugin for plugin in self.card_score if plugin not in skipped)
-        chooser = None if self.card_set in skipped else self.card_set
-        rules = (*filters, *scorers, *(() if chooser is None else (chooser,)))
-        if not rules:
+        if not filters and not scorers:
             return NO_CARD_RULES
-        return CardRules(filters, scorers, chooser, reduce(or_, (int(rule.depends) for rule in rules)))
+        return CardRules(filters, scorers, reduce(or_, (int(rule.depends) for rule in (*filters, *scorers))))
 
     def class_rules(self, pod: Pod, skipped: Collection[Plugin]) -> ClassRules:
         """Return the plugins that apply to the pod: not skipped by PreFilter, and scorers that score it."""
@@ -128,18 +120,19 @@ class Profile:
             normalized=normalized,
             normalized_by_bookings=tuple(plugin not in of_node for plugin, _ in normalized),
             domain_scorers=tuple(pair for pair in scoring if pair[0] in over_domains),
-            of_cluster=tuple(p for p, _ in plain if type(p).cluster_input is not ScorePlugin.cluster_input),
+            rescored=tuple(plugin for plugin, _ in plain if _is_rescored(plugin)),
         )
-
-    def _note_declared(self, judging: Sequence[Plugin]) -> None:
-        signature_plugins = tuple(p for p in judging if type(p).signature is not Plugin.signature)
-        object.__setattr__(self, "signature_plugins", signature_plugins)
-        object.__setattr__(
-            self, "volatile_plugins", tuple(p for p in judging if type(p).cache_key is not Plugin.cache_key)
-        )
-        object.__setattr__(self, "facts", tuple(dict.fromkeys(fact for plugin in judging for fact in plugin.facts)))
-        wakes_on = {p: int(p.depends & ~Change.DOMAINS | Change.EXISTENCE) for p in self.filter}
-        object.__setattr__(self, "wakes_on", wakes_on)
 
     def _of_cards(self) -> tuple[Plugin, ...]:
-        return (*self.card_filter, *self.card_score, *(() if self.card_set is None else (self.card_set,)))
+        return (*self.card_filter, *self.card_score)
+
+
+def _is_rescored(plugin: Plugin) -> bool:
+    """Whether another `cache_key` of the rule leaves all but its scores valid."""
+    return (
+        type(plugin).cache_key is not Plugin.cache_key
+        and isinstance(plugin, ScorePlugin)
+        and not isinstance(plugin, FilterPlugin | PreFilterPlugin)
+        and plugin.normalization is Normalization.NONE
+        and not plugin.depends & ~Change.NODE
+    )

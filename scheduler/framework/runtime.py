@@ -9,12 +9,11 @@ import numpy as np
 from scheduler.framework.answers import check_rejection, checked_scores
 from scheduler.framework.card_rules import CARD_RULES
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.diagnosis import NOT_RESOLVABLE, Resolvable, resolvable
+from scheduler.framework.diagnosis import Resolvable, resolvable
 from scheduler.framework.evaluation_cache import ClassRules, Evaluation, EvaluationCache, Weighted
 from scheduler.framework.plugin import (
     MAX_SCORE,
     POINT,
-    CardVerdict,
     DomainScorePlugin,
     FilterPlugin,
     Normalization,
@@ -57,9 +56,9 @@ class Runtime:
     _row_cache: CycleState | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        """Make the tables maintain the facts that the plugins read."""
-        for fact in self.profile.facts:
-            self.tables.fact(fact)
+        """Start the plugins."""
+        for plugin in self.profile.judging():
+            plugin.start(self.tables)
 
     def signature(self, pod: Pod) -> Signature:
         """Return a key: while the tables are unchanged, every rule gives the same answers for pods with equal keys."""
@@ -80,8 +79,11 @@ class Runtime:
             self.profile.minimum_request(pod), pod.template.gpu_request, tables.cards.model_code, allowed
         )
 
-    def evaluate(self, pod: Pod, signature: Signature) -> Evaluation:
+    def evaluate(self, pod: Pod) -> Evaluation:
         """Return the current evaluation of the pod's class: reuse valid cached columns and recompute the others."""
+        return self._evaluate(pod, self.signature(pod))
+
+    def _evaluate(self, pod: Pod, signature: Signature) -> Evaluation:
         if self._row_cache is not None:
             self._row_cache.drop_row_cache()
             self._row_cache = None
@@ -94,12 +96,12 @@ class Runtime:
                 if changed.rows:
                     self._evaluate_changed(kept, pod, changed)
                 if changed.kinds & _NODE:
-                    self._follow_cluster(kept, pod)
+                    self._rescore(kept, pod)
                     # Columns per label value, or per set of taints, may have grown.
                     self.cache.keep(signature, kept, self._oldest)
                 return kept
         fresh = self._evaluate_all(pod)
-        fresh.cache_key = cache_key
+        fresh.signature, fresh.cache_key = signature, cache_key
         self.cache.keep(signature, fresh, self._oldest)
         return fresh
 
@@ -135,20 +137,10 @@ class Runtime:
         return self.left(pod, evaluation, evaluation.rules.domain_filters, ALL_ROWS, evaluation.feasible)
 
     def rejections(self, pod: Pod, evaluation: Evaluation) -> Iterator[list[Rejection]]:
-        """Yield, for each rule in order, its rejections of all rows."""
-        for _, rejections in self.rejections_by_rule(pod, evaluation):
-            yield rejections
-
-    def rejections_by_rule(self, pod: Pod, evaluation: Evaluation) -> Iterator[tuple[str, list[Rejection]]]:
-        """Yield, for each rule in order, its name and its rejections of all rows."""
+        """Yield, for each of the filters in order, its rejections of all rows."""
         for plugin in evaluation.rules.filters:
-            yield plugin.name, list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
+            yield list(plugin.diagnose(pod, self.tables, evaluation.state, ALL_ROWS))
         evaluation.state.drop_row_cache()
-
-    def verdicts(self, pod: Pod, evaluation: Evaluation, row: int) -> list[CardVerdict]:
-        """Return the state of each card of the node, by the rules that evaluate cards."""
-        rules = evaluation.rules.filters
-        return [verdict for plugin in rules for verdict in plugin.verdicts(pod, self.tables, evaluation.state, row)]
 
     def resolvable(self, evaluation: Evaluation, rejections: Sequence[Sequence[Rejection]]) -> Resolvable:
         """Return all rows of the tables where evictions may make room. rejections: from `rejections`."""
@@ -159,16 +151,12 @@ class Runtime:
 
     def resolvable_on(self, pod: Pod, rows: RowArray) -> tuple[Resolvable, int]:
         """Return the subset of `rows` where evictions may make room, and bits of Change that can help on the rest."""
-        state, tables = CycleState(), self.tables
-        skipped, unschedulable = self.pre_filter(pod, state)
-        if unschedulable is not None:
-            return NOT_RESOLVABLE, int(unschedulable.wakes_on)
-        state.write(CARD_RULES, self.profile.card_rules(skipped))
-        judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
-        rules, valid = judged.rules, tables.valid[rows]
+        judged, valid = self.begin(pod), self.tables.valid[rows]
+        rules = judged.rules
         allowed = self.left(pod, judged, rules.node_filters, rows, valid)
         groups = (
-            (plugin not in rules.node_filters, plugin.diagnose(pod, tables, state, rows)) for plugin in rules.filters
+            (plugin not in rules.node_filters, plugin.diagnose(pod, self.tables, judged.state, rows))
+            for plugin in rules.filters
         )
         found = resolvable(valid, groups)
         return Resolvable(rows[found], rows[found & ~allowed]), judged.wakes_on
@@ -178,13 +166,12 @@ class Runtime:
 
         If the last evaluation of the class is old, only these rows are evaluated, and the result is not cached.
         """
-        signature = self.signature(pod)
-        kept = self.cache.get(signature)
+        kept = self.cache.get(signature := self.signature(pod))
         if rows is not None and (
             kept is None or kept.cache_key != self.cache_key(pod) or self._is_far_behind(kept, len(rows))
         ):
             return self.evaluated_on(pod, rows)
-        evaluation = self.evaluate(pod, signature)
+        evaluation = self._evaluate(pod, signature)
         if evaluation.unschedulable:
             return False, evaluation
         if rows is None:
@@ -200,48 +187,48 @@ class Runtime:
 
     def evaluated_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
         """Compute `fits_on` without the cache; valid even while pods are lifted from the tables."""
-        state = CycleState()
-        skipped, unschedulable = self.pre_filter(pod, state)
-        if unschedulable is not None:
-            return False, _unschedulable(state, unschedulable, self.tables.changes.version)
-        state.write(CARD_RULES, self.profile.card_rules(skipped))
-        judged = Evaluation(state=state, rules=self.profile.class_rules(pod, skipped))
-        return bool(self.left(pod, judged, judged.rules.filters, rows, self.tables.valid[rows]).any()), judged
+        judged = self.begin(pod)
+        left = self.left(pod, judged, judged.rules.filters, rows, self.tables.valid[rows])
+        return not judged.unschedulable and bool(left.any()), judged
+
+    def begin(self, pod: Pod, only: frozenset[int] | None = None) -> Evaluation:
+        """Run PreFilter, which prepares Filter and Score: an evaluation of no rows yet, or of an unschedulable class.
+
+        only: the only card slots that the pod may use; None for all cards.
+        """
+        state, version, skipped = CycleState(), self.tables.changes.version, set[Plugin]()
+        for plugin in self.profile.pre_filter:
+            result = plugin.pre_filter(pod, self.tables, state)
+            if isinstance(result, Rejected):
+                return Evaluation(
+                    state=state,
+                    rules=ClassRules(),
+                    unschedulable=result.reason,
+                    version=version,
+                    wakes_on=int(result.wakes_on),
+                )
+            if result is Relevance.SKIP:
+                skipped.add(plugin)
+        state.write(CARD_RULES, self.profile.card_rules(skipped, only))
+        return Evaluation(state=state, rules=self.profile.class_rules(pod, skipped), version=version)
 
     def _evaluate_all(self, pod: Pod) -> Evaluation:
-        tables, state = self.tables, CycleState()
-        skipped, unschedulable = self.pre_filter(pod, state)
-        if unschedulable is not None:
-            return _unschedulable(state, unschedulable, tables.changes.version)
-        state.write(CARD_RULES, self.profile.card_rules(skipped))
-        rules = self.profile.class_rules(pod, skipped)
-        fresh = Evaluation(state=state, rules=rules, version=tables.changes.version, capacity=tables.capacity)
+        fresh, tables = self.begin(pod), self.tables
+        if fresh.unschedulable:
+            return fresh
+        rules, shape = fresh.rules, (tables.capacity,)
+        fresh.capacity = tables.capacity
         fresh.allowed = self.left(pod, fresh, rules.node_filters, ALL_ROWS, tables.valid).copy()
         fresh.feasible = self.left(pod, fresh, rules.booking_filters, ALL_ROWS, fresh.allowed).copy()
         fresh.scored = bool(np.count_nonzero(fresh.feasible))
-        shape = (tables.capacity,)
         fresh.node_total = np.zeros(shape, dtype=np.int64) if rules.node_scorers else None
         fresh.raw = [np.zeros(shape, dtype=np.int64) for _ in rules.normalized]
         if fresh.scored:
             self._score_kept(pod, fresh, ALL_ROWS, node_changed=True)
         fresh.total = self._total(pod, fresh, ALL_ROWS, fresh.feasible).copy()
-        fresh.cluster_inputs = self._cluster_inputs(pod, rules)
-        state.drop_row_cache()
+        fresh.scored_by = self._scored_by(pod, rules)
+        fresh.state.drop_row_cache()
         return fresh
-
-    def pre_filter(self, pod: Pod, state: CycleState) -> tuple[set[Plugin], Rejected | None]:
-        """Run PreFilter and write the input of Filter and Score to `state`.
-
-        Returns (plugins to skip, why no node can ever take the pod).
-        """
-        skipped: set[Plugin] = set()
-        for plugin in self.profile.pre_filter:
-            result = plugin.pre_filter(pod, self.tables, state)
-            if isinstance(result, Rejected):
-                return skipped, result
-            if result is Relevance.SKIP:
-                skipped.add(plugin)
-        return skipped, None
 
     def _evaluate_changed(self, kept: Evaluation, pod: Pod, changed: ChangedRows) -> None:
         # One row as a slice, the common case: a view costs a tenth of selecting the row by index.
@@ -259,15 +246,15 @@ class Runtime:
             # The pod will probably land on one of these rows. The cache of a single row is small, so it may stay.
             self._row_cache = kept.state
 
-    def _cluster_inputs(self, pod: Pod, rules: ClassRules) -> tuple[Hashable, ...]:
-        return tuple([plugin.cluster_input(pod, self.tables) for plugin in rules.of_cluster])
+    def _scored_by(self, pod: Pod, rules: ClassRules) -> tuple[Hashable, ...]:
+        return tuple([plugin.cache_key(pod, self.tables) for plugin in rules.rescored])
 
-    def _follow_cluster(self, kept: Evaluation, pod: Pod) -> None:
-        """Rescore all rows for scorers whose cluster-wide input changed."""
-        cluster_inputs = self._cluster_inputs(pod, kept.rules) if kept.rules.of_cluster else ()
-        if cluster_inputs == kept.cluster_inputs or kept.node_total is None:
+    def _rescore(self, kept: Evaluation, pod: Pod) -> None:
+        """Rescore all rows if the cache key of a node scorer has changed."""
+        scored_by = self._scored_by(pod, kept.rules)
+        if scored_by == kept.scored_by or kept.node_total is None:
             return
-        kept.cluster_inputs = cluster_inputs
+        kept.scored_by = scored_by
         shape = kept.node_total.shape
         node_total = np.asarray(sum(self._scored(pod, kept.state, kept.rules.node_scorers, ALL_ROWS, shape)))
         kept.total = np.where(kept.feasible, kept.total + (node_total - kept.node_total), -1)
@@ -345,13 +332,6 @@ class Runtime:
             # land.
             state.drop_row_cache()
         return total, feasible
-
-
-def _unschedulable(state: CycleState, rejected: Rejected, version: int) -> Evaluation:
-    wakes_on = int(rejected.wakes_on)
-    return Evaluation(
-        state=state, rules=ClassRules(), unschedulable=rejected.reason, version=version, wakes_on=wakes_on
-    )
 
 
 def _with_normalized(

@@ -4,23 +4,20 @@ The pods are lifted from the tables themselves, the rules run on that row, and t
 else reads the tables. So the rules need no second code path for such queries, and no node is ever copied.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from cachetools import LRUCache
 
-from scheduler.framework.card_rules import CARD_RULES
-from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.diagnosis import Resolvable
-from scheduler.framework.evaluation_cache import ClassRules, Evaluation
-from scheduler.framework.plugin import CardFilterPlugin, CardRejection
+from scheduler.framework.evaluation_cache import Evaluation
 from scheduler.framework.runtime import Runtime
 from scheduler.pods.pod import Pod
 from scheduler.state.available_after_preemption import AvailableAfterPreemption
-from scheduler.state.columns.arrays import RowArray, Rows
+from scheduler.state.columns.arrays import RowArray
 from scheduler.state.facts.namespace_memory import Priorities
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
@@ -34,37 +31,15 @@ _FEW_ROWS: Final = 64
 _MOST_CHANGES: Final = 4096
 
 
-class OnlyCards(CardFilterPlugin):
-    """Rejects all cards except the given ones, on every row."""
-
-    name = "OnlyCards"
-
-    def __init__(self, slots: frozenset[int]) -> None:
-        """slots: card slots of a row, as in `tables.cards`."""
-        super().__init__()
-        self._slots = slots
-
-    def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[CardRejection]:  # noqa: ARG002 - as asked
-        """Reject every other card."""
-        rejected = np.ones(tables.cards.units[:, rows].shape, dtype=np.bool_)
-        rejected[[slot for slot in self._slots if slot < len(rejected)]] = False
-        return (CardRejection(rejected, "Insufficient GPU memory on one card"),)
-
-
 @dataclass(slots=True)
 class Trial:
-    """One node without its lifted pods; they are put back when the `with` block ends.
-
-    wakes_on: bits of Change that can alter a rejection.
-    """
+    """One node without its lifted pods; they are put back when the `with` block ends."""
 
     runtime: Runtime
     pod: Pod
     row: int
-    state: CycleState
-    rules: ClassRules
-    lifted: dict[str, PodRecord]
-    wakes_on: int = 0
+    judged: Evaluation
+    lifted: dict[str, PodRecord] = field(default_factory=dict)
 
     def lift(self, record: PodRecord) -> None:
         """Lift the pod off the node."""
@@ -88,22 +63,21 @@ class Trial:
 
     def fits(self) -> bool:
         """Return whether the node takes the pod now. Runs no node filters, because they accept the node."""
-        self.state.drop_row_cache()
-        judged, rows = Evaluation(state=self.state, rules=self.rules), slice(self.row, self.row + 1)
+        judged, rules, rows = self.judged, self.judged.rules, slice(self.row, self.row + 1)
+        judged.state.drop_row_cache()
         left = self.runtime.tables.valid[rows]
-        for filters in (self.rules.booking_filters, self.rules.domain_filters):
+        for filters in (rules.booking_filters, rules.domain_filters):
             left = self.runtime.left(self.pod, judged, filters, rows, left)
             if not left[0]:
-                self.wakes_on |= judged.wakes_on
                 return False
-        return True
+        return not judged.unschedulable
 
     def reasons(self) -> tuple[str, ...]:
         """Return why the node does not take the pod: the reasons of the first rule that rejects it, no duplicates."""
-        self.state.drop_row_cache()
+        self.judged.state.drop_row_cache()
         rows = slice(self.row, self.row + 1)
-        for plugin in self.rules.filters:
-            found = plugin.diagnose(self.pod, self.runtime.tables, self.state, rows)
+        for plugin in self.judged.rules.filters:
+            found = plugin.diagnose(self.pod, self.runtime.tables, self.judged.state, rows)
             if reasons := tuple(rejection.reason for rejection in found if rejection.rejected[0]):
                 return reasons
         return ()
@@ -214,35 +188,13 @@ class WhatIf:
         return row is not None and bool((self._found.rows == row).any())
 
     @contextmanager
-    def without_nominated(self, row: int) -> Iterator[None]:
-        """Lift the nominated pods of lower priority off the node, if the tables show any, until the block ends."""
-        lifted = self._lower_nominated(row)
-        try:
-            for record in lifted:
-                self.tables.lift(record)
-            yield
-        finally:
-            for record in lifted:
-                if record.lifted:
-                    self.tables.put_back(record)
-
-    def _lower_nominated(self, row: int) -> list[PodRecord]:
-        return [record for record in self.tables.nominated_on(row) if record.pod.priority < self.pod.priority]
-
-    @contextmanager
     def trial(self, row: int, only: Collection[int] | None = None) -> Iterator[Trial]:
         """Start a trial on one node. only: the only card slots that the pod may use; None for all cards."""
-        state, runtime = CycleState(), self._runtime
-        skipped, _ = runtime.pre_filter(self.pod, state)
-        rules = runtime.profile.card_rules(skipped)
-        if only is not None:
-            rules = replace(rules, filters=(*rules.filters, OnlyCards(frozenset(only))))
-        state.write(CARD_RULES, rules)
-        trial = Trial(runtime, self.pod, row, state, runtime.profile.class_rules(self.pod, skipped), {})
+        judged = self._runtime.begin(self.pod, None if only is None else frozenset(only))
+        trial = Trial(self._runtime, self.pod, row, judged)
         try:
-            trial.lift_all(self._lower_nominated(row))
             yield trial
         finally:
             # Whatever a rule raises: a query must never free the resources of pods.
             trial.put_back_all(list(trial.lifted.values()))
-        self.wakes_on |= trial.wakes_on
+        self.wakes_on |= trial.judged.wakes_on

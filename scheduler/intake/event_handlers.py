@@ -17,7 +17,7 @@ from scheduler.core.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, ListBegins, ListEnds, Undecodable, WatchEvent
 from scheduler.kube.problem import Problem
-from scheduler.kube.size_limits import node_excess
+from scheduler.kube.size_limits import TOO_LARGE, node_excess
 from scheduler.pods.mistakes import forgotten, misspelt, misspelt_as, mistakes, node_mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.state.columns.selectors import Expressions, equalities, of_label_selector
@@ -127,9 +127,9 @@ class EventHandlers:
         for event in events:
             if isinstance(event, Changed):
                 meta = event.object.metadata
-                self._engine.namespace_changed(meta.name, meta.labels or {})
+                self._engine.tables.set_namespace(meta.name, meta.labels or {})
             elif isinstance(event, Deleted):
-                self._engine.namespace_changed(event.object.metadata.name, None)
+                self._engine.tables.set_namespace(event.object.metadata.name, None)
 
     def selecting(self, kind: Kind[Any], events: Iterable[WatchEvent[Any]]) -> None:
         """Put the selectors of Services and controllers into the tables. kind: one of `port.SELECTING`."""
@@ -140,7 +140,7 @@ class EventHandlers:
                 if size_of(selector) > MOST_TERMS:
                     selector = ()
                     self._long_selector(kind.api_kind, f"{meta.namespace}/{meta.name}")
-                self._engine.selector_changed(meta.namespace, meta.uid, selector, of_service=kind is SERVICES)
+                self._engine.tables.set_selector(meta.namespace, meta.uid, selector, of_service=kind is SERVICES)
             elif isinstance(event, Undecodable):
                 self._report(Problem(kind.api_kind, event.name, event.error, on_object=False))
 
@@ -154,7 +154,7 @@ class EventHandlers:
                 continue
             text = "" if isinstance(event, Deleted) else (event.object.data or {}).get(names.UNHEALTHY_KEY, "")
             indexes, wrong = _indexes(text)
-            self._engine.cards_marked_unhealthy(meta.name.removeprefix(names.UNHEALTHY_PREFIX), indexes)
+            self._engine.tables.mark_unhealthy(meta.name.removeprefix(names.UNHEALTHY_PREFIX), indexes)
             if wrong:
                 message = f"key {names.UNHEALTHY_KEY}: {wrong[:64]!r} is not a card index; expected a list such as 0,2"
                 self._report(Problem("ConfigMap", f"{meta.namespace}/{meta.name}", message, on_object=False))
@@ -164,13 +164,13 @@ class EventHandlers:
         for event in events:
             if isinstance(event, Changed):
                 meta = event.object.metadata
-                problem = self._engine.budget_changed(event.object)
+                problem = self._engine.tables.budgets.set(event.object)
                 if problem:
                     name = f"{meta.namespace}/{meta.name}"
                     message = f"{problem}; it does not protect pods from preemption"
                     self._report(Problem("PodDisruptionBudget", name, message, on_object=False))
             elif isinstance(event, Deleted):
-                self._engine.budget_gone(event.object.metadata.namespace, event.object.metadata.name)
+                self._engine.tables.budgets.remove(event.object.metadata.namespace, event.object.metadata.name)
             elif isinstance(event, ListEnds):
                 self._engine.budgets_listed()
             elif isinstance(event, Undecodable):
@@ -242,7 +242,7 @@ class EventHandlers:
             self._report(Problem("Pod", str(pod.key), message, pod.key.uid, reason=_MISTAKE))
 
     def _over_limit(self, pod: Pod, consequence: str, *, on_object: bool) -> None:
-        message = f"exceeds a limit of this scheduler: {', '.join(pod.template.over_limit)}; {consequence}"
+        message = f"exceeds a limit of this scheduler: {TOO_LARGE}; {consequence}"
         self._report(Problem("Pod", str(pod.key), message, pod.key.uid, on_object, _OVER_BUDGET))
 
     def _long_selector(self, kind: str, name: str) -> None:

@@ -10,7 +10,7 @@ from config.protocol.quantity import QuantityError
 from scheduler.kube import port, storage
 from scheduler.kube.port import Changed, Deleted, Kind, Undecodable, WatchEvent
 from scheduler.kube.problem import Problem
-from scheduler.kube.size_limits import ExcessError
+from scheduler.kube.size_limits import TooLargeError
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.volumes.claim import claim_of
 from scheduler.state.volumes.storage_class import capacity_of, class_of
@@ -56,7 +56,7 @@ class VolumeHandlers:
         read = _READERS[kind.name]
         try:
             change = read(namespace, name, found)
-        except (QuantityError, ExcessError) as error:
+        except (QuantityError, TooLargeError) as error:
             change = read(namespace, name, None)
             about = f"{namespace}/{name}" if namespace else name
             self._report(Problem(kind.api_kind, about, str(error), on_object=False))

@@ -9,18 +9,24 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, Protocol
 
 import structlog
 from tenacity.wait import wait_exponential
 
-from scheduler.intake.event_handlers import EventHandlers, rfc3339
+from scheduler.core.engine import Engine
+from scheduler.intake.event_handlers import EventHandlers, before_start, rfc3339
 from scheduler.intake.volume_handlers import VolumeHandlers
-from scheduler.kube import objects, port
+from scheduler.kube import port
 from scheduler.kube.port import Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
+from scheduler.kube.problem import Problem
 from scheduler.kube.reflector import Backoff, WatchBackoff, reflect
+from scheduler.leader.leader_election import TakeOver
 from scheduler.leader.leadership import VersionBarrier
 from scheduler.metrics.observer import ServiceObserver
+from scheduler.pods.pod import Pod, PodReader
+from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.process.clock import Clock
 from scheduler.process.contact import BINDINGS, Contact
 
 _CATCHING_UP: Final = "the pods as they are now"
@@ -72,23 +78,16 @@ def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[W
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PreviousLeader:
-    """The previous leader. fenced_s: monotonic time from which none of its requests can take effect."""
-
-    fenced_s: float
-    now_s: Callable[[], float]
-
-    async def wait_until_fenced(self) -> None:
-        """Sleep until `fenced_s`."""
-        left_s = self.fenced_s - self.now_s()
-        if left_s > 0:
-            log.info(
-                "start.waiting",
-                seconds=round(left_s, 1),
-                reason="a bind request of the previous process may still take effect",
-            )
-            await asyncio.sleep(left_s)
+# Names of the kinds.
+WATCHED: Final = frozenset(
+    kind.name
+    for kinds in (
+        (port.NODES, port.NAMESPACES, port.CONFIG_MAPS, port.DISRUPTION_BUDGETS, port.PODS),
+        port.SELECTING,
+        port.OF_STORAGE,
+    )
+    for kind in kinds
+)
 
 
 class Watches:
@@ -100,33 +99,52 @@ class Watches:
         handlers: EventHandlers,
         volume_handlers: VolumeHandlers,
         observer: ServiceObserver,
+        contact: Contact,
         *,
-        previous_leader: PreviousLeader,
+        clock: Clock,
+        fencing_delay_s: float,
+        since_s: float,
         rng: random.Random,
         wake: asyncio.Event,
     ) -> None:
-        """rng: spreads retries over time."""
+        """fencing_delay_s: for how long a request of the previous leader may take effect after its last one.
+
+        since_s: monotonic time from which a previous leader without a Lease sends nothing. rng: spreads retries.
+        """
         self._cluster = cluster
         self._handlers = handlers
         self._observer = observer
-        self._previous_leader = previous_leader
+        self._clock = clock
+        self._fencing_delay_s = fencing_delay_s
+        self._fenced_s = since_s + fencing_delay_s
         self._rng = rng
         self._wake = wake
         self._watched = watched(handlers, volume_handlers)
         # Without the budgets nothing is preempted; everything else works.
         self._unlisted = {one.kind.name for one in self._watched if one.kind is not port.DISRUPTION_BUDGETS}
-        self.contact = Contact({one.kind.name for one in self._watched}, previous_leader.now_s)
+        self.contact = contact
         self.listed = asyncio.Event()
         self.barrier = VersionBarrier()
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Start the watches."""
-        others = [one for one in self._watched if one.kind is not port.PODS]
-        return [
-            tasks.create_task(self._reflect_pods()),
-            tasks.create_task(self._reflect(port.FAILED_PODS, self._handlers.failed_pods)),
-            *(tasks.create_task(self._reflect(one.kind, one.handle)) for one in others),
-        ]
+        failed_pods = Watched(port.FAILED_PODS, self._handlers.failed_pods)
+        return [tasks.create_task(self._reflect(one.kind, one.handle)) for one in (failed_pods, *self._watched)]
+
+    async def take_over(self, taken_over: TakeOver, scheduler_names: Collection[str]) -> None:
+        """Wait until the tables include every binding of the previous leader, and none can follow."""
+        if taken_over.first and await self.are_first(scheduler_names, self._clock.wall_ns() / 1e9):
+            return
+        if taken_over.sends_for_s is not None and self._fencing_delay_s:
+            await self._wait_until(self._clock.monotonic_s() + taken_over.sends_for_s + self._fencing_delay_s)
+        await self.wait_until_current(taken_over.pods_version)
+
+    async def _wait_until(self, fenced_s: float) -> None:
+        left_s = fenced_s - self._clock.monotonic_s()
+        if left_s > 0:
+            reason = "a bind request of the previous process may still take effect"
+            log.info("start.waiting", seconds=round(left_s, 1), reason=reason)
+            await asyncio.sleep(left_s)
 
     async def are_first(self, scheduler_names: Collection[str], unix_s: float) -> bool:
         """Whether no scheduler with these names has run in the last minute, so that the tables miss no binding.
@@ -177,16 +195,10 @@ class Watches:
         waiting = f"waiting for the first list of {', '.join(sorted(self._unlisted))}"
         return f"{waiting}; {problem}" if problem else waiting
 
-    async def _reflect_pods(self) -> None:
-        # The list comes after the wait, so that it has every binding of the previous leader, however slow the watch is.
-        await self._previous_leader.wait_until_fenced()
-        await self._reflect(port.PODS, self._pods)
-
-    def _pods(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
-        self._handlers.pods(batch)
-        self.barrier.handled(batch)
-
     async def _reflect(self, kind: Kind[T], handle: Callable[[Sequence[WatchEvent[T]]], None]) -> None:
+        if kind is port.PODS:
+            # The list then has every binding of the previous leader, however slow the watch is.
+            await self._wait_until(self._fenced_s)
         batches = reflect(
             self._cluster,
             kind,
@@ -196,16 +208,21 @@ class Watches:
             bookmarks=kind is port.PODS,
         )
         async for batch in batches:
-            await in_slices(batch, handle, self._previous_leader.now_s)
-            for event in batch:
-                if isinstance(event, ListBegins):
-                    self._observer.list_began(kind.name)
-                elif isinstance(event, ListEnds):
-                    self._first_list(kind.name)
-            self._wake.set()
+            await in_slices(batch, handle, self._clock.monotonic_s)
+            self._handled(kind, batch)
             # The API server sends each change separately; after a short pause they arrive in batches, which cost less.
             if len(batch) < _SMALL_BATCH:
                 await asyncio.sleep(_BATCH_WAIT_S)
+
+    def _handled(self, kind: Kind[T], batch: Sequence[WatchEvent[T]]) -> None:
+        if kind is port.PODS:
+            self.barrier.handled(batch)
+        for event in batch:
+            if isinstance(event, ListBegins):
+                self._observer.list_began(kind.name)
+            elif isinstance(event, ListEnds):
+                self._first_list(kind.name)
+        self._wake.set()
 
     def _first_list(self, kind: str) -> None:
         if kind in self._unlisted:
@@ -228,3 +245,53 @@ class Watches:
         if opened:
             # The credentials work; the next bind request shows whether they allow binding.
             self.contact.recovered(BINDINGS)
+
+
+class Reports(Protocol):
+    """Receiver of what the watches show."""
+
+    def problem(self, problem: Problem) -> None:
+        """Report an invalid object."""
+
+    def waiting_seen(self, pod: Pod) -> None:
+        """Take note of a waiting pod of ours that was created or has changed."""
+
+    def volume_seen(self, key: ClaimKey | str) -> None:
+        """Take note of a claim, or of a volume by name, that was created, changed or deleted."""
+
+
+def watches_of(
+    cluster: Cluster,
+    engine: Engine,
+    reader: PodReader,
+    observer: ServiceObserver,
+    contact: Contact,
+    *,
+    reports: Reports,
+    clock: Clock,
+    fencing_delay_s: float,
+    since_s: float,
+    rng: random.Random,
+    wake: asyncio.Event,
+) -> Watches:
+    """Return the watches, not started, with handlers that feed the engine. Arguments as in `Watches`."""
+    handlers = EventHandlers(
+        engine,
+        reader,
+        now_s=clock.monotonic_s,
+        report=reports.problem,
+        waits_since_s=before_start(clock.monotonic_s(), clock.wall_ns() / 1e9),
+        waiting_seen=reports.waiting_seen,
+    )
+    return Watches(
+        cluster,
+        handlers,
+        VolumeHandlers(engine.tables.change_volumes, report=reports.problem, seen=reports.volume_seen),
+        observer,
+        contact,
+        clock=clock,
+        fencing_delay_s=fencing_delay_s,
+        since_s=since_s,
+        rng=rng,
+        wake=wake,
+    )

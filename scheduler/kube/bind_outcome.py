@@ -13,7 +13,6 @@ class BindRejected(Exception):
         status: int = 0,
         settled: bool = False,
         lasting: bool = False,
-        throttled: str = "",
         found: objects.PodObject | None = None,
     ) -> None:
         """status: HTTP status of the answer, 0 if there was none.
@@ -21,15 +20,12 @@ class BindRejected(Exception):
         settled: the pod has another node or was deleted, so no POST can succeed, and no message is needed.
         found: the pod with its other node, as read.
         lasting: the request will probably fail again: a policy rejects it, or a permission is missing.
-        throttled: if nothing was sent because the pod's namespace is failing, the kind of failure
-        (`namespace_limiters.failure_kind`); otherwise "".
         """
         super().__init__(reason)
         self.reason = reason
         self.status = status
         self.settled = settled
         self.lasting = lasting
-        self.throttled = throttled
         self.found = found
 
 

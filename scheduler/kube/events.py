@@ -1,6 +1,6 @@
 """Format of the Events of both programs, and series of repeated Events. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from cachetools import TTLCache
@@ -16,7 +16,7 @@ QUIET_S: Final = 300.0
 _LONGEST_INSTANCE: Final = 128
 # An object's name has at most 253 characters; the time in hexadecimal takes 17.
 _LONGEST_NAME: Final = 230
-_REMEMBERED: Final = 20_000
+_REMEMBERED: Final = 100_000
 # A series ends after this time without a repeat: longer than an unschedulable pod waits for its next attempt.
 _SERIES_ENDS_S: Final = 2 * QUIET_S
 
@@ -74,7 +74,7 @@ class Reporter:
 
 @dataclass(frozen=True, slots=True)
 class SeriesUpdate:
-    """The first Event of a series, and its repeats so far."""
+    """The latest Event of a series, with the name of the first one, and the repeats so far."""
 
     event: EventRecord
     series: EventSeries
@@ -82,7 +82,7 @@ class SeriesUpdate:
 
 @dataclass(slots=True)
 class _Repeated:
-    event: EventRecord
+    name: str
     count: int
     written_s: float  # monotonic
 
@@ -94,7 +94,7 @@ class RepeatedEvents:
     """Recent Events, stored so that repeated ones become a series. Owned by the event loop."""
 
     def __init__(self) -> None:
-        """Stores the newest 20,000 Events, each until its series has ended."""
+        """Stores the newest 100,000 names of Events, each until its series has ended."""
         self._latest_s = 0.0
         self._seen: TTLCache[_Key, _Repeated] = TTLCache(_REMEMBERED, _SERIES_ENDS_S, timer=lambda: self._latest_s)
 
@@ -114,14 +114,14 @@ class RepeatedEvents:
         self._latest_s = now_s
         seen = self._seen.get(key)
         if seen is None:
-            self._seen[key] = _Repeated(event, 1, now_s)
+            self._seen[key] = _Repeated(event.name, 1, now_s)
             return event
         self._seen[key] = seen  # extends its lifetime
         seen.count += 1
         if now_s - seen.written_s < QUIET_S:
             return None
         seen.written_s = now_s
-        return SeriesUpdate(seen.event, EventSeries(seen.count, event.time_s))
+        return SeriesUpdate(replace(event, name=seen.name), EventSeries(seen.count, event.time_s))
 
 
 def cut_note(note: str) -> str:

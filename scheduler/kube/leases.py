@@ -12,8 +12,6 @@ from scheduler.kube.resource_versions import is_version
 
 # Annotation that the holder writes when it releases the Lease: see `leader_election`.
 PODS_SEEN: Final = "gpushare/pods-seen"
-# Annotation that the holder writes: where other replicas can reach its web page.
-PAGE_URL: Final = "gpushare/page-url"
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
@@ -40,8 +38,3 @@ class Lease(ApiObject, frozen=True):
         """The resource version that the last holder wrote when it released the Lease; None if it wrote none."""
         written = (self.metadata.annotations or {}).get(PODS_SEEN, "")
         return written if is_version(written) else None
-
-    @property
-    def page_url(self) -> str | None:
-        """URL of the holder's web page; None if it has none. Untrusted: anyone who can write the Lease can set it."""
-        return (self.metadata.annotations or {}).get(PAGE_URL)

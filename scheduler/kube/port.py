@@ -193,7 +193,7 @@ class NodeForClaim:
 class WantedLease:
     """Desired state of a Lease. version: the Lease's version, which must still be current; "" to create it.
 
-    pods_version, page_url: see `leases.Lease`; None to remove the annotation.
+    pods_version: see `leases.Lease`; None to remove the annotation.
     """
 
     namespace: str
@@ -201,7 +201,6 @@ class WantedLease:
     version: str
     spec: leases.LeaseSpec
     pods_version: str | None = None
-    page_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

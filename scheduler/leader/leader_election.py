@@ -66,14 +66,11 @@ class LeaderElection:
         self.name = name
         self.identity = identity
         self.timing = timing
-        # URL of this replica's web page for other replicas; None if they cannot reach it.
-        self.own_page: str | None = None
         # None until this replica takes over the Lease.
         self.taken_over: TakeOver | None = None
         self._version = ""
         self._spec: LeaseSpec | None = None
         self._pods_version: str | None = None
-        self._page: str | None = None
         self._changed_s = 0.0
         self._renewed_s = 0.0
         self._tried_s: float | None = None
@@ -84,11 +81,6 @@ class LeaderElection:
         """Last seen holder of the Lease; "" if none."""
         return "" if self._spec is None else self._spec.holder_identity
 
-    @property
-    def leader_page(self) -> str | None:
-        """URL of another holder's web page; None if there is none."""
-        return None if self.holder in {"", self.identity} else self._page
-
     def observe(self, lease: Lease, now_s: float) -> None:
         """Record a Lease from a watch event; it may be older than the known version."""
         version = lease.metadata.resource_version
@@ -96,12 +88,7 @@ class LeaderElection:
             return
         if lease.spec != self._spec:
             self._changed_s, self._tried_s = now_s, None
-        self._spec, self._version, self._pods_version, self._page = (
-            lease.spec,
-            version,
-            lease.pods_version,
-            lease.page_url,
-        )
+        self._spec, self._version, self._pods_version = lease.spec, version, lease.pods_version
 
     def gone(self, now_s: float) -> None:
         """Record that, according to a watch, there is no Lease."""
@@ -121,7 +108,7 @@ class LeaderElection:
         acquired = spec.acquire_time if spec is not None and mine else wall
         transitions = 0 if spec is None else spec.lease_transitions + (not mine)
         ours = LeaseSpec(self.identity, self.timing.lease_duration_s, acquired, wall, transitions)
-        return self._write(ours, page_url=self.own_page)
+        return self._write(ours)
 
     def due_s(self) -> float:
         """Time when the next write is due."""
@@ -146,7 +133,6 @@ class LeaderElection:
                 wanted.pods_version,
                 sent_s,
             )
-            self._page = wanted.page_url
 
     def given_up(self, wall: str, pods_version: str) -> WantedLease | None:
         """The write that releases the Lease on an orderly exit; None if this replica does not hold it.
@@ -192,12 +178,11 @@ class LeaderElection:
         # is the holder: its write took effect without an answer.
         return TakeOver(sends_for_s=self.timing.renew_deadline_s, first=self._spec is None and not self._version)
 
-    def _write(self, spec: LeaseSpec, *, pods_version: str | None = None, page_url: str | None = None) -> WantedLease:
+    def _write(self, spec: LeaseSpec, *, pods_version: str | None = None) -> WantedLease:
         return WantedLease(
             namespace=self.namespace,
             name=self.name,
             version=self._version,
             spec=spec,
             pods_version=pods_version,
-            page_url=page_url,
         )

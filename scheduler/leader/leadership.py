@@ -3,11 +3,10 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
-from scheduler.kube import objects
 from scheduler.kube.leases import Lease
 from scheduler.kube.port import (
     ApiConflict,
@@ -48,8 +47,8 @@ class VersionBarrier:
         """Version of the latest pod change in the tables, "0" if none. Other replicas reach it without a bookmark."""
         return str(self._last_change)
 
-    def handled(self, batch: Sequence[WatchEvent[objects.PodObject]]) -> None:
-        """Record that the tables include these events."""
+    def handled(self, batch: Sequence[WatchEvent[Any]]) -> None:
+        """Record that the tables include these events of pods."""
         for event in batch:
             match event:
                 case Changed() | Deleted() if version := version_number(event.object.metadata.resource_version):
@@ -126,15 +125,6 @@ class Leadership:
     def leader(self) -> str:
         """Known holder of the Lease; "" if none."""
         return self._election.holder
-
-    @property
-    def leader_page(self) -> str | None:
-        """URL of the leader's web page from the Lease; None if it has none, or if this replica leads."""
-        return self._election.leader_page
-
-    def show_page(self, url: str) -> None:
-        """Publish this URL of our web page in the Lease, with each acquisition and renewal."""
-        self._election.own_page = url
 
     def leads(self) -> bool:
         """Whether this replica may send a leader's request now."""

@@ -17,12 +17,13 @@ import numpy as np
 
 from config.protocol import isolation
 from scheduler.metrics import series
+from scheduler.plugins.fragmentation.measure import Copied
+from scheduler.plugins.fragmentation.target_workload import TargetWorkload
+from scheduler.plugins.fragmentation.workload import FloatArray
 from scheduler.process.series import Series
 from scheduler.state.cards.card_columns import CardOnNode
 from scheduler.state.columns.arrays import BoolArray, Int32Array, Int64Array
 from scheduler.state.facts.namespace_memory import NamespaceMemory
-from scheduler.state.packing.fragmentation import Copied
-from scheduler.state.packing.workload import FloatArray
 from scheduler.state.tables import Tables
 
 _FREE_RATIOS: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -138,7 +139,7 @@ def copied(tables: Tables, queues: Mapping[str, int], *, per_card: bool) -> Clus
         lost=lost,
         unit_mib=cards.unit_mib.copy(),
         slots=cards.slots.copy() if per_card else None,
-        cards_seen=Copied.of(tables, tables.target.usual()),
+        cards_seen=Copied.of(tables, tables.fact(TargetWorkload).usual()),
         rejections=dict(tables.rejections.counted),
         requested=requested,
         limits={name: amount + above.get(name, 0) for name, amount in requested.items()},

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from cachetools import LRUCache
 
-from scheduler.core.engine import Decision
-from scheduler.core.preemption_searches import PostFiltered
-from scheduler.core.scheduling_cycle import NoFit, Placement
+from scheduler.core.effects import Audited, Bind, Effect, LostWakeup, Reserve, Unschedulable
+from scheduler.core.scheduling_cycle import Placement
 from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.preemption import Preemption
 from scheduler.kube import port
 from scheduler.kube.bind_outcome import BindRejected
 from scheduler.kube.port import Binding, Kind, T
@@ -84,14 +84,25 @@ class ServiceObserver:
         self._cut_off: set[str] = set()
         self._cut_off_reasons: set[str] = set()
 
-    def decided(self, decision: Decision, took_s: float) -> None:
-        """Count an attempt."""
-        self._metrics.algorithm_s.observe(took_s)
-        if isinstance(decision.outcome, NoFit):
-            self._metrics.attempts.labels("unschedulable", decision.queued.pod.scheduler_name).inc()
+    def stepped(self, effects: Sequence[Effect], took_s: float, searches: int) -> None:
+        """Count a step of the agenda. searches: number of searches for victims so far."""
+        if effects and isinstance(effects[0], Bind | Unschedulable):
+            self._attempted(effects[0], took_s)
+        if searches != self._searches:
+            self._metrics.preemptions.inc(searches - self._searches)
+            self._searches = searches
+
+    def _attempted(self, effect: Bind | Unschedulable, took_s: float) -> None:
+        if isinstance(effect, Bind):
+            self._metrics.algorithm_s.observe(took_s)
+        elif effect.attempt is not None:
+            self._metrics.algorithm_s.observe(took_s)
+            self._metrics.attempts.labels("unschedulable", effect.pod.scheduler_name).inc()
 
     def unschedulable(self, pod: Pod, diagnosis: Diagnosis, attempt: int | None = None) -> None:
         """Log an unschedulable pod. attempt: None if a longer search found the rest of the message."""
+        if attempt is None and not diagnosis.tail:
+            return  # it preempts pods, which is logged
         log.info(
             "pod.unschedulable",
             pod=str(pod.key),
@@ -101,21 +112,25 @@ class ServiceObserver:
         if attempt is not None and log.is_enabled_for(logging.DEBUG):
             log.debug("pod.rejected", pod=str(pod.key), attempt=attempt, nodes=diagnosis.by_node)
 
-    def lost_wakeup(self, pod: Pod) -> None:
-        """Log and count a waiting pod that would fit, or that preemption would help, although no event woke it."""
-        log.warning("pod.lost_wakeup", pod=str(pod.key))
-        self._metrics.lost_wakeups.inc()
+    def noted(self, effect: Reserve | LostWakeup | Audited) -> None:
+        """Log and count an effect that needs nothing else."""
+        match effect:
+            case Reserve():
+                self._reserved(effect)
+            case LostWakeup():
+                log.warning("pod.lost_wakeup", pod=str(effect.pod.key))
+                self._metrics.lost_wakeups.inc()
+            case Audited():
+                self._audited(effect.round)
 
-    def post_filtered(self, begun: int, post_filtered: PostFiltered | None) -> None:
-        """Log and count a run of PostFilter for unschedulable pods. begun: total number of searches so far."""
-        self._metrics.preemptions.inc(begun - self._searches)
-        self._searches = begun
-        if post_filtered is not None and post_filtered.reserved is not None:
-            self._metrics.reservations.labels("kept" if post_filtered.reserved else "given_up").inc()
-            event = "pod.place_reserved" if post_filtered.reserved else "pod.place_given_up"
-            log.info(event, pod=str(post_filtered.pod.key), reason=post_filtered.diagnosis.message)
-        preemption = None if post_filtered is None else post_filtered.preemption
-        if preemption is not None and preemption.removed:
+    def _reserved(self, reserve: Reserve) -> None:
+        self._metrics.reservations.labels("kept" if reserve.kept else "given_up").inc()
+        event = "pod.place_reserved" if reserve.kept else "pod.place_given_up"
+        log.info(event, pod=str(reserve.pod.key), reason=reserve.diagnosis.message)
+
+    def preempts(self, preemption: Preemption) -> None:
+        """Count a preemption."""
+        if preemption.removed:
             self._metrics.victims.observe(len(preemption.removed))
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
@@ -147,17 +162,21 @@ class ServiceObserver:
             return
         namespace, status = pod.key.namespace, rejected.status
         reason = rejected.reason.replace(pod.key.name, "*")
-        number = self._tally.count(("rejected", namespace, status, rejected.throttled), reason)
+        number = self._tally.count(("rejected", namespace, status), reason)
         if not number:
             return
         fields = {"namespace": namespace, "pod": str(pod.key), "node": placement.node, "reason": rejected.reason}
-        if rejected.throttled:
-            log.warning("bind.held_back", number=number, **fields)
-        elif status == HTTPStatus.FORBIDDEN:
+        if status == HTTPStatus.FORBIDDEN:
             hint = "grant create on pods/binding (deploy/manifests/rbac.yaml), or check the admission policies"
             log.error("bind.forbidden", hint=hint, status=status, number=number, **fields)
         else:
             log.warning("bind.refused", status=status, number=number, **fields)
+
+    def bind_held_back(self, pod: Pod, reason: str) -> None:
+        """Log a pod that is not placed, because bindings of its namespace fail. One line covers many, by namespace."""
+        number = self._tally.count(("held back", pod.key.namespace), reason)
+        if number:
+            log.warning("bind.held_back", namespace=pod.key.namespace, pod=str(pod.key), reason=reason, number=number)
 
     def bind_retried(self, binding: Binding, status: int, reason: str) -> None:
         """Log and count a bind request that is retried, because it had no definite answer.
@@ -235,8 +254,7 @@ class ServiceObserver:
         """Count an invalid object."""
         self._metrics.problems.labels(kind).inc()
 
-    def audited(self, found: AuditRound) -> None:
-        """Log and count a round of the ledger audit."""
+    def _audited(self, found: AuditRound) -> None:
         metrics = self._metrics
         metrics.audits.inc()
         metrics.differences.inc(found.differences)

@@ -10,7 +10,6 @@ from config.settings.scheduler import ResolvedProfile
 from scheduler.framework.plugin import (
     CardFilterPlugin,
     CardScorePlugin,
-    CardSetPlugin,
     FilterPlugin,
     PermitPlugin,
     Plugin,
@@ -84,12 +83,11 @@ _POINTS: Final[Mapping[type[Plugin], str]] = {
     ScorePlugin: "score",
     CardFilterPlugin: "cardFilter",
     CardScorePlugin: "cardScore",
-    CardSetPlugin: "cardSet",
     ReservePlugin: "filter",
     PermitPlugin: "permit",
     PreBindPlugin: "preBind",
 }
-_OF_CARDS: Final = frozenset({"cardFilter", "cardScore", "cardSet"})
+_OF_CARDS: Final = frozenset({"cardFilter", "cardScore"})
 # The only queue sort and the only binder; they are not classes.
 _ONE_OF_A_KIND: Final = (
     PluginDescription(
@@ -125,8 +123,7 @@ def build(profile: ResolvedProfile, resources: ResourceNames, plugins: Sequence[
     def at(names: Sequence[str], kind: type[PluginT]) -> tuple[PluginT, ...]:
         return tuple(plugin for name in names if isinstance(plugin := made.get(name), kind))
 
-    at_cards = (*chosen.card_filter, *chosen.card_score, *chosen.card_set)
-    card_sets = at(chosen.card_set, CardSetPlugin)
+    at_cards = (*chosen.card_filter, *chosen.card_score)
     return Profile(
         pre_enqueue=at(chosen.pre_enqueue, PreEnqueuePlugin),
         pre_filter=at((*chosen.filter, *at_cards), PreFilterPlugin),
@@ -135,7 +132,6 @@ def build(profile: ResolvedProfile, resources: ResourceNames, plugins: Sequence[
         score=tuple((plugin, chosen.weights[plugin.name]) for plugin in at(chosen.score, ScorePlugin)),
         card_filter=at(chosen.card_filter, CardFilterPlugin),
         card_score=at(chosen.card_score, CardScorePlugin),
-        card_set=card_sets[0] if card_sets else None,
         reserve=at(chosen.filter, ReservePlugin),
         permit=at(chosen.permit, PermitPlugin),
         pre_bind=at(chosen.pre_bind, PreBindPlugin),

@@ -24,7 +24,7 @@ _IMAGE: Final = "image"
 class Asked(msgspec.Struct, frozen=True, array_like=True):
     """Requests of a pod, equal for pods that request the same: no names, no names of volumes, no unread labels.
 
-    volume_kinds: one for each volume. over_limit: labels, annotations or gates over a size limit, as text for users.
+    volume_kinds: one for each volume. over_limit: its labels, annotations or gates are over the size limit.
     """
 
     containers: tuple[objects.Container, ...]
@@ -44,7 +44,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
     labels: dict[str, str]
     annotations: dict[str, str]
     resized: Resized | None
-    over_limit: tuple[str, ...]
+    over_limit: bool
 
     def fingerprint(self) -> bytes:
         """Return bytes that are equal only for equal requests."""
@@ -91,7 +91,7 @@ class AskedReader:
         # In a fixed order, so that equal pods have equal fingerprints.
         self._labels, self._annotations = tuple(sorted(self.labels)), tuple(sorted(self.annotations))
 
-    def read(self, wire: objects.PodObject, over_limit: tuple[str, ...] = ()) -> Asked:
+    def read(self, wire: objects.PodObject, *, over_limit: bool = False) -> Asked:
         """Read the requests of a pod. over_limit: as in Asked."""
         meta, spec = wire.metadata, wire.spec
         labels, annotations = meta.labels or _EMPTY, meta.annotations or _EMPTY

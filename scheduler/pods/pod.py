@@ -16,7 +16,14 @@ from cachetools import LRUCache
 from config.protocol import names
 from scheduler.kube import objects
 from scheduler.kube.port import PodKey
-from scheduler.kube.size_limits import LONGEST_FOREIGN_VALUE, excesses, fitted, is_slim, kept_resources, slimmed
+from scheduler.kube.size_limits import (
+    LONGEST_FOREIGN_VALUE,
+    is_pod_too_large,
+    is_slim,
+    kept_resources,
+    slimmed,
+    without_terms,
+)
 from scheduler.pods.asked import Asked, AskedReader, image_references
 from scheduler.pods.declared_features import required_features
 from scheduler.pods.effective_requests import Amounts, effective_requests
@@ -75,8 +82,8 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True
     invalid; "" if it is valid. unsupported: requirements without a rule. images: one per container, init containers
     first; volume_images: one per volume that is an image; both with their tags. required_features: names of features
     that the node has to declare.
-    over_limit: parts that exceed a size limit and were left out, see `scheduler.kube.size_limits`. A waiting pod with
-    such parts stays Pending, and no other part of it is read.
+    over_limit: its terms are over the limit (`scheduler.kube.size_limits`) and left out. Such a waiting pod stays
+    Pending, and no other part of it is read.
     """
 
     requests: Amounts
@@ -85,7 +92,7 @@ class Template(msgspec.Struct, frozen=True, eq=False, kw_only=True, weakref=True
     gpu_units: int
     gpu_request: GpuRequest | None
     gpu_request_error: str
-    over_limit: tuple[str, ...] = ()
+    over_limit: bool = False
     unsupported: tuple[str, ...]
     sidecars: tuple[bool, ...]
     node_selector: Mapping[str, str]
@@ -174,25 +181,25 @@ class PodReader:
     def read(self, wire: objects.PodObject) -> Pod:
         """Read a pod. It shares its Template with every earlier pod that requests the same.
 
-        Parts over a limit (`scheduler.kube.size_limits`) are left out and named in the Template.
+        Terms over the limit (`scheduler.kube.size_limits`) are left out.
         """
         if is_slim(wire):
-            return self._read(wire, wire.metadata.annotations, ())
-        wire, over_limit = slimmed(wire, labels=self._asked.labels, annotations=self._annotations, selectors=_SELECTORS)
+            return self._read(wire, wire.metadata.annotations)
+        wire, over_limit = slimmed(wire, labels=self._asked.labels, annotations=self._annotations)
         # Long annotations that hold requests are in the template.
         kept = {
             key: text
             for key, text in (wire.metadata.annotations or _EMPTY).items()
             if len(text) <= LONGEST_FOREIGN_VALUE or key in self._kept_whole
         }
-        return self._read(wire, kept, over_limit)
+        return self._read(wire, kept, over_limit=over_limit)
 
-    def _read(self, wire: objects.PodObject, annotations: Mapping[str, str] | None, over_limit: tuple[str, ...]) -> Pod:
+    def _read(self, wire: objects.PodObject, annotations: Mapping[str, str] | None, *, over_limit: bool = False) -> Pod:
         """Read a pod. annotations: the ones to keep. over_limit: as in Asked."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         return Pod(
             key=PodKey(meta.namespace, meta.name, meta.uid),
-            template=self._template(self._asked.read(wire, over_limit), spec.node_name),
+            template=self._template(self._asked.read(wire, over_limit=over_limit), spec.node_name),
             labels=meta.labels or _EMPTY,
             annotations=annotations or _EMPTY,
             priority=spec.priority,
@@ -232,15 +239,15 @@ class PodReader:
     def _work_out(self, asked: Asked, size: int, *, waits: bool) -> _Kept:
         """Compute the Template of a pod. size: the fingerprint's size."""
         pod = asked.as_pod()
-        found = excesses(pod, size, self._kept)
-        over_limit = (*asked.over_limit, *(one.told for one in found))
+        too_large = is_pod_too_large(pod, size)
+        over_limit = too_large or asked.over_limit
         if over_limit and waits:
             # Adding up its requests would cost more than reading it.
-            return _Kept(self._worked_out(_NOTHING_ASKED, over_limit), _LONGEST_KEY, counted=False)
-        template = self._worked_out(fitted(pod, found), over_limit)
+            return _Kept(self._worked_out(_NOTHING_ASKED, over_limit=True), _LONGEST_KEY, counted=False)
+        template = self._worked_out(without_terms(pod, self._kept) if too_large else pod, over_limit=over_limit)
         return _Kept(template, max(size, _LONGEST_KEY), counted=True)
 
-    def _worked_out(self, pod: objects.PodObject, over_limit: tuple[str, ...]) -> Template:
+    def _worked_out(self, pod: objects.PodObject, *, over_limit: bool) -> Template:
         """Compute a Template. pod: the fields that were read from one pod."""
         spec = pod.spec
         gpu_request, gpu_request_error = None, ""

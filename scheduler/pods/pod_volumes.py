@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from scheduler.kube import objects
-from scheduler.kube.size_limits import MOST_VOLUMES
+from scheduler.kube.size_limits import LARGEST
 
 # (namespace, name) of a PersistentVolumeClaim.
 ClaimKey: TypeAlias = tuple[str, str]
@@ -68,7 +68,7 @@ NO_VOLUMES: Final = PodVolumes()
 def volumes_of(pod: objects.PodObject) -> PodVolumes:
     """Return the volumes of the pod; none if it has more volumes than are read."""
     volumes = pod.spec.volumes
-    if not any(kind in JUDGED for volume in volumes for kind in volume) or len(volumes) > MOST_VOLUMES:
+    if not any(kind in JUDGED for volume in volumes for kind in volume) or len(volumes) > LARGEST:
         return NO_VOLUMES
     claims: list[PodClaim] = []
     disks: list[DiskUse] = []

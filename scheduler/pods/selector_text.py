@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from scheduler.kube.objects import Requirement
-from scheduler.kube.size_limits import SELECTOR_REQUIREMENTS, SELECTOR_VALUES
 
+# The selector is compared with every pod of the namespace.
+_MOST_REQUIREMENTS: Final = 16
+_MOST_VALUES: Final = 64  # per requirement
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _KEY: Final = rf"(?:[a-z0-9][-a-z0-9.]*/)?{_NAME}"
 _VALUE: Final = rf"(?:{_NAME})?"
@@ -25,13 +27,10 @@ class SelectorError(ValueError):
 
 
 def requirements(text: str) -> tuple[Requirement, ...]:
-    """Parse a selector into requirements, all of which must be met. Raises SelectorError, also for an empty text.
-
-    text: at most as long as an annotation that is read (`scheduler.kube.size_limits`).
-    """
+    """Parse a selector into requirements, all of which must be met. Raises SelectorError, also for an empty text."""
     found = tuple(_requirements(text))
-    if len(found) > SELECTOR_REQUIREMENTS:
-        raise SelectorError(f"has {len(found)} requirements; expected at most {SELECTOR_REQUIREMENTS}")
+    if len(found) > _MOST_REQUIREMENTS:
+        raise SelectorError(f"has {len(found)} requirements; expected at most {_MOST_REQUIREMENTS}")
     return found
 
 
@@ -39,7 +38,7 @@ def _requirements(text: str) -> Iterator[Requirement]:
     for part in (each.strip() for each in _SEPARATOR.split(text)):
         if found := _SET.fullmatch(part):
             values = tuple(value.strip() for value in found[3].split(","))
-            if len(values) > SELECTOR_VALUES or not all(re.fullmatch(_VALUE, value) for value in values):
+            if len(values) > _MOST_VALUES or not all(re.fullmatch(_VALUE, value) for value in values):
                 raise _error(part)
             yield Requirement(found[1], "In" if found[2] == "in" else "NotIn", values)
         elif found := _EQUAL.fullmatch(part):

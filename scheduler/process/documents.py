@@ -12,6 +12,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from aiohttp import web
 
+from scheduler.process.http_server import Handler
+
 
 class HttpBody(NamedTuple):
     """Body of an answer. pieces: parts of the body; a slow reader holds references to them, not a copy."""
@@ -21,9 +23,7 @@ class HttpBody(NamedTuple):
     content_type: str = "application/json"
 
 
-def document_page(
-    path: str, answer: Callable[[str], Awaitable[HttpBody]]
-) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+def document_page(path: str, answer: Callable[[str], Awaitable[HttpBody]]) -> Handler:
     """Return the handler of a page. answer: called with the rest of the path, "" if there is none.
 
     path: the page's path, with or without a trailing slash.
@@ -42,9 +42,7 @@ def document_page(
     return handle
 
 
-def on_this_machine(
-    handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
-) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+def on_this_machine(handler: Handler) -> Handler:
     """Restrict the handler to clients on this machine; others get an explanation."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -56,7 +54,7 @@ def on_this_machine(
 
 
 def is_loopback(peer: str | None) -> bool:
-    """Return whether a connection came from this machine's loopback. peer: an IP address; None if unknown."""
+    """Return whether an address is loopback. peer: an IP address; None if unknown."""
     try:
         address = ipaddress.ip_address((peer or "").partition("%")[0])
     except ValueError:

@@ -1,31 +1,27 @@
 """HTTP server for probes, metrics, and the pages that a program adds."""
 
-import asyncio
 import errno
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPMethod, HTTPStatus
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final
 
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from scheduler.process.bounded_server import DEFAULT_LIMITS, BoundedServer, Limits
-from scheduler.process.places import wrote
+from scheduler.process.documents import HttpBody, document_page
+from scheduler.process.http_server import Handler, http_server, limited
 from scheduler.process.scrape import Scrapes
 
-Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _ALL_IPV4: Final = "0.0.0.0"  # noqa: S104 - what is served is for the cluster
 _NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _NO_PAGES: Final[Mapping[str, Handler]] = MappingProxyType({})
 _METHODS: Final = (HTTPMethod.GET, HTTPMethod.HEAD)
-# Minimum time between answers. They take about 1 % of the event loop's time, and any number of kubelets and Prometheus
-# servers can be served.
-_PROBES_EVERY_S: Final = 0.005
-_PAGES_EVERY_S: Final = 0.05
-# For running answers when the program ends; a slow client must not delay the end.
-_SHUTDOWN_S: Final = 1.0
+# Pages and metrics in flight; probes are not counted.
+_MOST_REQUESTS: Final = 64
+# Longer than Prometheus waits by default (scrape_timeout: 10 s).
+_ANSWERED_WITHIN_S: Final = 15.0
 
 
 async def serve(
@@ -35,30 +31,30 @@ async def serve(
     ready: Callable[[], str],
     alive: Callable[[], str],
     pages: Mapping[str, Handler] = _NO_PAGES,
-    limits: Limits = DEFAULT_LIMITS,
 ) -> web.ServerRunner:
     """Serve `/healthz`, `/readyz`, `/metrics` and `pages` until the runner is cleaned up.
 
     address: host ("" for all addresses) and port. scrape: returns the text of the metrics; called on the event loop at
     most once a second, and read in another thread. ready, alive: return "", or the problem for a 503 answer.
-    pages: handlers by path; a path that ends in a slash also serves every path one level below it. limits: limits for
-    clients. Raises OSError if the address cannot be listened on, and leaves nothing behind.
+    pages: handlers by path; a path that ends in a slash also serves every path one level below it. Raises OSError if
+    the address cannot be listened on, and leaves nothing behind.
     """
-    probes, page, metrics = Turns(_PROBES_EVERY_S), Turns(_PAGES_EVERY_S), Turns(_PAGES_EVERY_S)
-    handlers = {
-        # Without queueing, because the kubelet kills a program whose liveness answer is delayed by other requests.
-        "/healthz": _probe(alive),
-        "/readyz": probes.each(_probe(ready)),
-        "/metrics": metrics.each(_metrics(Scrapes(scrape))),
-    } | {path: page.each(handler) for path, handler in pages.items()}
+    probes = {"/healthz": _probe(alive), "/readyz": _probe(ready)}
+    others = {"/metrics": _metrics(Scrapes(scrape)), **pages}
+
+    async def other(request: web.BaseRequest) -> web.StreamResponse:
+        handler = others.get(request.path) or others.get(_above(request.path))
+        return _says(HTTPStatus.NOT_FOUND) if handler is None else await handler(request)
+
+    slow = limited(other, most=_MOST_REQUESTS, within_s=_ANSWERED_WITHIN_S)
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        handler = handlers.get(request.path) or handlers.get(_above(request.path), nothing_here)
-        return await handler(request) if request.method in _METHODS else await wrong_method(request)
+        if request.method not in _METHODS:
+            return _says(HTTPStatus.METHOD_NOT_ALLOWED)
+        # The kubelet kills a program whose liveness answer is delayed, so other requests do not count against probes.
+        return await probes.get(request.path, slow)(request)
 
-    nothing_here = probes.each(_says(HTTPStatus.NOT_FOUND))
-    wrong_method = probes.each(_says(HTTPStatus.METHOD_NOT_ALLOWED))
-    runner = web.ServerRunner(BoundedServer(answer, limits), shutdown_timeout=_SHUTDOWN_S)
+    runner = http_server(answer)
     await runner.setup()
     try:
         await _listen(runner, *address)
@@ -66,33 +62,6 @@ async def serve(
         await runner.cleanup()
         raise
     return runner
-
-
-class Turns:
-    """Queue for answers of one kind: one answer at a time, in the order of the requests."""
-
-    def __init__(self, every_s: float) -> None:
-        """every_s: minimum time from one answer to the next."""
-        self._every_s = every_s
-        self._next_s = 0.0
-        self._lock = asyncio.Lock()
-
-    def each(self, handler: Handler) -> Handler:
-        """Wrap the handler so that it handles one request at a time."""
-
-        async def handle(request: web.BaseRequest) -> web.StreamResponse:
-            await self.come()
-            return await handler(request)
-
-        return handle
-
-    async def come(self) -> None:
-        """Wait for the caller's turn."""
-        loop = asyncio.get_running_loop()
-        # A client that leaves while waiting is skipped.
-        async with self._lock:
-            await asyncio.sleep(max(0.0, self._next_s - loop.time()))
-            self._next_s = loop.time() + self._every_s
 
 
 def _above(path: str) -> str:
@@ -125,24 +94,12 @@ def _probe(problem: Callable[[], str]) -> Handler:
     return handle
 
 
-def _says(status: HTTPStatus) -> Handler:
-    async def handle(_request: web.BaseRequest) -> web.Response:
-        return web.Response(text=f"{status.value}: {status.phrase}\n", status=status)
-
-    return handle
+def _says(status: HTTPStatus) -> web.Response:
+    return web.Response(text=f"{status.value}: {status.phrase}\n", status=status)
 
 
 def _metrics(scrapes: Scrapes) -> Handler:
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        pieces = await scrapes.pieces()
-        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_LATEST})
-        response.content_length = sum(map(len, pieces))
-        await response.prepare(request)
-        for piece in pieces if request.method != HTTPMethod.HEAD else ():
-            # Piece by piece: a slow client holds references, not a copy.
-            await response.write(piece)
-            wrote(request, asyncio.get_running_loop().time())
-            await asyncio.sleep(0)
-        return response
+    async def answer(_path: str) -> HttpBody:
+        return HttpBody(await scrapes.pieces(), content_type=CONTENT_TYPE_LATEST)
 
-    return handle
+    return document_page("/metrics", answer)

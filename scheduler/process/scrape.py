@@ -7,7 +7,7 @@ small pieces, and after each piece the thread sleeps nine times as long as it wo
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
@@ -15,7 +15,6 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from scheduler.process.documents import SharedAnswer
 
-P = TypeVar("P")
 _KEPT_S: Final = 1.0
 _SHARE: Final = 0.1
 # Each sleep has a cost of its own.
@@ -53,14 +52,12 @@ class Scrapes:
 
 
 def _collected(pieces: Iterator[bytes]) -> Sequence[bytes]:
-    return [piece for piece in with_pauses(pieces) if piece]
-
-
-def with_pauses(pieces: Iterator[P]) -> Iterator[P]:
-    """Yield the pieces; the calling thread sleeps after each of them, see the module."""
+    """Render the pieces; the thread sleeps after each of them, see the module."""
+    collected = []
     began_s = time.thread_time()
     for piece in pieces:
-        yield piece
+        collected.append(piece)
         worked_s = time.thread_time() - began_s
         time.sleep(max(_SHORTEST_BREAK_S, worked_s * (1 / _SHARE - 1)))
         began_s = time.thread_time()
+    return [piece for piece in collected if piece]

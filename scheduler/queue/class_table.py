@@ -232,21 +232,14 @@ class ClassTable:
         fits &= cards.traits[:, np.newaxis] & self.traits[slots] == self.traits[slots]
         return np.asarray(np.count_nonzero(fits, axis=0) >= asked, dtype=np.bool_)
 
-    def first_due(self) -> int | None:
-        """Slot of the due class with the best pod; None if no class is due."""
-        due = np.flatnonzero(self.due)
+    def first_due(self, among: BoolArray | None = None) -> int | None:
+        """Slot of the due class with the best pod; None if no class is due. among: bool[slots]; None for all."""
+        due = np.flatnonzero(self.due if among is None else self.due & among)
         if len(due) <= 1:
             return int(due[0]) if len(due) else None
         priority, arrival = self.order[:, due]
         best = np.flatnonzero(priority == priority.min())
         return int(due[best[arrival[best].argmin()]])
-
-    def all_due(self) -> list[int]:
-        """Slots of the due classes, in the order of their best pods."""
-        due = np.flatnonzero(self.due)
-        priority, arrival = self.order[:, due]
-        found: list[int] = due[np.lexsort((arrival, priority))].tolist()
-        return found
 
     def sort_key(self, slot: int) -> SortKey:
         """Sort key of the best pod of the class."""

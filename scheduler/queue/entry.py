@@ -67,8 +67,6 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     as starving before this time.
     reported: the failure of its namespace that its message has named since the last activation; "" for none.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is retried in any case.
-    evaluated_s: when an attempt or a re-evaluation last found it unschedulable. evaluated_at: version at that time,
-    None if unknown.
     gone: deleted in flight. changed: updated in flight in a way that may matter. edited: updated in flight in fields
     that a policy may read.
     """
@@ -93,8 +91,6 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     changes: int = 0
     changed_s: float = -inf
     reported: str = ""
-    evaluated_s: float = 0.0
-    evaluated_at: Hashable = None
     gone: bool = False
     changed: bool = False
     edited: bool = False

@@ -1,14 +1,11 @@
 """The unschedulable pods that have waited longest, stored as columns so that they are found without a loop.
 
 A tenant may have ten thousand waiting pods, each a class of its own. So only the first pod of each namespace is
-returned, and the caller serves the namespaces round-robin.
+returned, which thousands of pods of another namespace do not delay.
 
-Also the order of re-evaluation: the unschedulable pod whose last evaluation is longest ago comes next.
-Namespaces take turns: ten thousand pods of one namespace delay those of another by one turn per namespace.
 Owned by the unschedulable pods. No method awaits, so each one is atomic. now_s: monotonic seconds.
 """
 
-from collections import OrderedDict
 from collections.abc import Collection, Hashable
 from math import inf
 from typing import Final, NamedTuple
@@ -17,7 +14,6 @@ import numpy as np
 
 from scheduler.pods.pod import Pod
 from scheduler.queue.entry import Entry
-from scheduler.queue.heap import Heap
 from scheduler.queue.waking import PodClass
 from scheduler.state.columns.arrays import Int64Array, resized
 
@@ -85,14 +81,14 @@ class LongestWaiting:
             self._rank(group)
 
     def first(self, before_s: float, now_s: float, *, without: Collection[int]) -> list[StarvingPod]:
-        """First pod, in queue order, of each priority and namespace that has waited since `before_s` or longer.
+        """First pods of each priority and namespace that have waited since `before_s` or longer.
 
-        without: priorities to skip.
+        The best priority comes first, then the longest wait. without: priorities to skip.
         """
         slots = np.flatnonzero((self._since_s <= before_s) & (self._passed_until_s <= now_s))
         if without:
             slots = slots[~np.isin(self._order[0, slots], [-priority for priority in without])]
-        slots = slots[np.lexsort((self._order[1, slots], self._order[0, slots]))]
+        slots = slots[np.lexsort((self._order[1, slots], self._since_s[slots], self._order[0, slots]))]
         # A hash collision is improbable; the two namespaces would then share their turns.
         numbers = self._namespace[slots] ^ self._order[0, slots]
         firsts = slots[np.sort(np.unique(numbers, return_index=True)[1])].tolist()
@@ -119,63 +115,3 @@ class LongestWaiting:
 
 def _key(entry: Entry, signature: Hashable) -> Hashable:
     return signature, entry.sort_key[0], entry.pod.key.namespace
-
-
-EVERY_S: Final = 10.0
-
-
-class EvaluatedLongestAgo:
-    """Unschedulable pods by last evaluation. A pod is not evaluated again within `EVERY_S`."""
-
-    def __init__(self) -> None:
-        # By namespace: its pods, longest ago first.
-        self._pods: dict[str, OrderedDict[Entry, None]] = {}
-        # Namespaces whose first pod may be due, in round-robin order; and the other namespaces, by due time.
-        self._turns: OrderedDict[str, None] = OrderedDict()
-        self._resting: Heap[float, str] = Heap()
-
-    def __len__(self) -> int:
-        return sum(len(pods) for pods in self._pods.values())
-
-    def add(self, entry: Entry, now_s: float) -> None:
-        """Record that an attempt has just evaluated the pod."""
-        entry.evaluated_s, entry.evaluated_at = now_s, None
-        namespace = entry.pod.key.namespace
-        pods = self._pods.get(namespace)
-        if pods is None:
-            pods = self._pods[namespace] = OrderedDict()
-            self._resting.push(namespace, now_s + EVERY_S)
-        pods[entry] = None
-
-    def discard(self, entry: Entry) -> None:
-        """Remove a pod that no longer waits. No effect if it is absent."""
-        namespace = entry.pod.key.namespace
-        pods = self._pods.get(namespace)
-        if pods is None or entry not in pods:
-            return
-        del pods[entry]
-        if not pods:
-            del self._pods[namespace]
-            self._turns.pop(namespace, None)
-            self._resting.discard(namespace)
-
-    def take(self, now_s: float) -> tuple[Entry, float] | None:
-        """Return (next pod, seconds since its last evaluation) and count the pod as evaluated now.
-
-        None if no pod is due.
-        """
-        for namespace in self._resting.pop_until(now_s):
-            self._turns[namespace] = None
-        while self._turns:
-            namespace, _ = self._turns.popitem(last=False)
-            pods = self._pods[namespace]
-            entry = next(iter(pods))
-            evaluated_s = entry.evaluated_s
-            if evaluated_s + EVERY_S > now_s:
-                self._resting.push(namespace, evaluated_s + EVERY_S)
-                continue
-            entry.evaluated_s = now_s
-            pods.move_to_end(entry)
-            self._turns[namespace] = None
-            return entry, now_s - evaluated_s
-        return None

@@ -17,9 +17,10 @@ During the back-off the pod waits like any other: it is scheduled as soon as it 
 awaits, so each one is atomic. now_s: monotonic seconds.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -29,7 +30,7 @@ from scheduler.queue.backoff import backoff_s
 from scheduler.queue.class_table import Available, ClassTable
 from scheduler.queue.heap import Heap
 from scheduler.state.changes import Change, ClusterEvents
-from scheduler.state.columns.arrays import BoolArray, RowArray
+from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, resized
 from scheduler.state.minimum_request import MinimumRequest
 
 # Above this many rows, each class becomes due without a comparison of amounts.
@@ -91,7 +92,7 @@ class _Class:
 
 
 class Preemptors:
-    """Classes of preempting pods; see the module. version: changes when a class becomes due or stops being due."""
+    """Classes of preempting pods; see the module."""
 
     def __init__(self) -> None:
         self._classes: dict[Hashable, _Class] = {}
@@ -101,7 +102,8 @@ class Preemptors:
         self._noted = ClusterEvents()
         self._room_spent = False
         self._arrivals = 0
-        self.version = 0
+        # By slot: hash of the namespace.
+        self._namespace: Int64Array = np.zeros(len(self._table.due), dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._class_of)
@@ -129,7 +131,7 @@ class Preemptors:
         found = self._class_of.get(uid)
         if found is not None and found.key != key:
             self.discard(uid)
-        found = self._classes.get(key) or self._make(key, pod.priority)
+        found = self._classes.get(key) or self._make(key, pod)
         found.pods[uid] = pod
         self._class_of[uid] = found
         if unanswered:
@@ -157,7 +159,6 @@ class Preemptors:
             del self._classes[found.key]
             del self._at[found.slot]
             self._table.release(found.slot)
-            self.version += 1
 
     def note(self, events: ClusterEvents) -> None:
         if self._classes:
@@ -180,17 +181,17 @@ class Preemptors:
             self._table.allow_everywhere(noted.everywhere)
             self._mark_slots_due(self._table.concerned(noted.everywhere), None)
 
-    def first_priority(self, turned_away: Callable[[Pod], bool]) -> int | None:
-        """Priority of the best pod that is due; None if none is known to be due. turned_away: see `take`."""
-        found = self._first(turned_away)
+    def first_priority(self, closed: Mapping[str, float]) -> int | None:
+        """Priority of the best pod that is due; None if none is known to be due. closed: see `take`."""
+        found = self._first(closed)
         return None if found is None else found.priority
 
-    def take(self, turned_away: Callable[[Pod], bool]) -> DueSearch | None:
+    def take(self, closed: Mapping[str, float]) -> DueSearch | None:
         """The next due search, for the best pod; None if no search is due.
 
-        turned_away: whether the pod cannot be nominated now; the answer applies to its whole class.
+        closed: highest priority that gets no nomination now, see `Nominations.closed`.
         """
-        found = self._first(turned_away)
+        found = self._first(closed)
         if found is None:
             return None
         uid = next(iter(found.unanswered), "")
@@ -236,24 +237,28 @@ class Preemptors:
         found = self._class_of.get(uid)
         return None if found is None else found.key
 
-    def _make(self, key: Hashable, priority: int) -> _Class:
+    def _make(self, key: Hashable, pod: Pod) -> _Class:
         slot = self._table.take()
         found = self._classes[key] = self._at[slot] = _Class(key=key, slot=slot)
         self._arrivals += 1
-        self._table.order[:, slot] = -priority, self._arrivals
+        self._table.order[:, slot] = -pod.priority, self._arrivals
+        if slot >= len(self._namespace):
+            self._namespace = resized(self._namespace, (len(self._table.due),), 0)
+        self._namespace[slot] = hash(pod.key.namespace)
         return found
 
-    def _first(self, turned_away: Callable[[Pod], bool]) -> _Class | None:
-        slot = self._table.first_due()
-        if slot is None or not turned_away(self._at[slot].one):
-            return None if slot is None else self._at[slot]
-        others = (self._at[other] for other in self._table.all_due())
-        return next((other for other in others if not turned_away(other.one)), None)
+    def _first(self, closed: Mapping[str, float]) -> _Class | None:
+        among: BoolArray | None = None
+        if closed:
+            highest = np.full(len(self._namespace), closed.get("", -inf))
+            for namespace, priority in closed.items():
+                highest[self._namespace == hash(namespace)] = priority
+            among = -self._table.order[0] > highest
+        slot = self._table.first_due(among)
+        return None if slot is None else self._at[slot]
 
     def _mark(self, found: _Class) -> None:
-        if self._table.due[found.slot] != found.due:
-            self._table.due[found.slot] = found.due
-            self.version += 1
+        self._table.due[found.slot] = found.due
 
     def _mark_slots_due(self, slots: BoolArray, rows: _SomeRows) -> None:
         for slot in np.flatnonzero(slots).tolist():

@@ -6,7 +6,7 @@
                                                │               └──┴─ unschedulable ──▶ UNSCHEDULABLE ─┤
                                                └────(back-off ended; woken, updated, left over)───────┘
 
-    ACTIVE ──throttle──▶ THROTTLED ──serve──▶ ACTIVE     IN_FLIGHT ──set_aside──▶ THROTTLED
+    ACTIVE ◀──throttle──▶ THROTTLED
     delete: any state ─▶ absent; from IN_FLIGHT after the attempt has ended.
 
     GATED:         PreEnqueue rejected it; called again when the pod changes.
@@ -71,12 +71,12 @@ class SchedulingQueue:
         self._gated: dict[Entry, None] = {}
         self._throttled = ThrottledPods()
         self._no_fit = UnschedulablePods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
-        self.evaluated, self.longest = self._no_fit.evaluated, self._no_fit.longest
+        self.longest = self._no_fit.longest
         self._arrivals = 0
 
     # Events of the pod itself
 
-    def __contains__(self, uid: str) -> bool:
+    def __contains__(self, uid: object) -> bool:
         """Whether the pod is in any state, including in flight."""
         return uid in self._entries
 
@@ -136,27 +136,31 @@ class SchedulingQueue:
         first = self._active.first()
         return None if first is None else first[1].pod
 
-    def throttle(self, throttled: Callable[[str], bool], now_s: float) -> bool:
-        """Throttle the next pod if its namespace is `throttled`, so that others pass it. Returns whether it was."""
+    def ready(self, may_bind: Callable[[str], bool], now_s: float) -> Pod | None:
+        """The pod that `pop` would return now; None if no pod is ready. Flushes first.
+
+        Then the best THROTTLED pod of the namespaces that may bind becomes ACTIVE again, in its position.
+        """
         self.flush(now_s)
+        if self._throttled and (entry := self._throttled.take(may_bind)) is not None:
+            entry.state = PodState.ACTIVE
+            self._active.push(entry, entry.sort_key)
+        return self.first()
+
+    def throttle(self, may_bind: Callable[[str], bool]) -> bool:
+        """Throttle the next pod if its namespace may not bind, so that others pass it. Returns whether it was."""
         first = self._active.first()
-        if first is None or not throttled(first[1].pod.key.namespace):
+        if first is None or may_bind(first[1].pod.key.namespace):
             return False
         self._active.discard(first[1])
-        self._throttle(first[1])
+        first[1].state = PodState.THROTTLED
+        self._throttled.add(first[1])
         return True
 
-    def serve(self, serves: Callable[[str], object], *, unreported: bool = False) -> bool:
-        """Make the best THROTTLED pod of the namespaces in `serves` ACTIVE again. Returns whether there was one.
-
-        It keeps its position. unreported: only pods whose message does not yet name the value that `serves` returns.
-        """
-        entry = self._throttled.take(serves, unreported=unreported) if self._throttled else None
-        if entry is None:
-            return False
-        entry.state = PodState.ACTIVE
-        self._active.push(entry, entry.sort_key)
-        return True
+    def next_unreported(self, failing: Callable[[str], str]) -> Pod | None:
+        """The best THROTTLED pod whose message does not say that its namespace fails; it counts as reported now."""
+        entry = self._throttled.next_unreported(failing)
+        return None if entry is None else entry.pod
 
     def done(self, uid: str) -> None:
         """Remove the pod in flight, which is bound or deleted."""
@@ -213,15 +217,12 @@ class SchedulingQueue:
         """
         entry = self._in_flight(uid)
         entry.errors += 1
-        if not self._waits_no_longer(entry, now_s):
+        if entry.gone:
+            del self._entries[uid]
+        elif entry.changed and self._gate_message(entry.pod):
+            self._admit(entry, now_s)
+        else:
             self._failed.add(entry, now_s, longest_s=longest_s)
-
-    def set_aside(self, uid: str, now_s: float, how: str) -> None:
-        """Throttle the pod in flight, which was not sent because its namespace is paused. how: kind of failure."""
-        entry = self._in_flight(uid)
-        if not self._waits_no_longer(entry, now_s):
-            entry.reported = how
-            self._throttle(entry)
 
     def flush(self, now_s: float) -> None:
         """Activate pods whose back-off has ended, and pods that have been UNSCHEDULABLE for 5 minutes."""
@@ -279,11 +280,6 @@ class SchedulingQueue:
         """
         self._no_fit.reclassify(hint, signature, minimum, retry_after_s)
 
-    def verify_signature(self, uid: str, now_s: float) -> None:
-        """Verify the signature of an UNSCHEDULABLE pod, then evaluate its class; retry a pod without a class."""
-        if not self._no_fit.verify_signature(self._entries.get(uid)):
-            self.try_again(uid, now_s)
-
     def pass_over(self, uid: str, until_s: float) -> None:
         """Do not count the pod, or pods behind it in its group, as starving until `until_s`."""
         if (entry := self._entries.get(uid)) is not None:
@@ -328,20 +324,6 @@ class SchedulingQueue:
         if entry is None or entry.state is not PodState.IN_FLIGHT:
             raise TransitionError(f"pod {uid} is {'absent' if entry is None else entry.state.name}; expected IN_FLIGHT")
         return entry
-
-    def _waits_no_longer(self, entry: Entry, now_s: float) -> bool:
-        """Whether a pod that is in no collection is gone, or has become GATED."""
-        if entry.gone:
-            del self._entries[entry.pod.key.uid]
-        elif entry.changed and self._gate_message(entry.pod):
-            self._admit(entry, now_s)
-        else:
-            return False
-        return True
-
-    def _throttle(self, entry: Entry) -> None:
-        entry.state = PodState.THROTTLED
-        self._throttled.add(entry)
 
     def _admit(self, entry: Entry, now_s: float) -> None:
         """Move a pod that is in no collection to GATED or ACTIVE."""

@@ -1,10 +1,10 @@
 """Two collections: pods that failed and back off, and ready pods of throttled namespaces, in queue order per namespace.
 
-A throttled pod whose message already names its namespace's failure is stored separately, by kind of failure. The others
-get that message from an attempt that sends no request.
+A throttled pod whose message already names its namespace's failure is stored separately, by kind of failure.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from operator import itemgetter
 
 from scheduler.queue.backoff import backoff_s
 from scheduler.queue.entry import Entry, PodState, SortKey
@@ -112,24 +112,29 @@ class ThrottledPods(Collection[Entry]):
             if not pods:
                 del self._by_namespace[_key(entry)]
 
-    def take(self, serves: Callable[[str], object], *, unreported: bool = False) -> Entry | None:
-        """Remove and return the best pod of the namespaces for which `serves` is true; None if there is none.
+    def take(self, may_bind: Callable[[str], bool]) -> Entry | None:
+        """Remove and return the best pod of the namespaces that may bind; None if there is none."""
+        entry = self._best(key for key in self._by_namespace if may_bind(key[0]))
+        if entry is not None:
+            self.discard(entry)
+        return entry
 
-        serves: called at most once per namespace and failure. unreported: only pods whose message does not yet name the
-        value that it returns.
+    def next_unreported(self, failing: Callable[[str], str]) -> Entry | None:
+        """Return the best pod whose message does not say that its namespace fails, and record that it does now.
+
+        The ways of failing may alternate, so another way is no news.
         """
-        best: tuple[SortKey, Entry] | None = None
-        for (name, reported), pods in self._by_namespace.items():
-            first = pods.first()
-            if first is None or (best is not None and best[0] < first[0]):
-                continue
-            served = serves(name)
-            if served and not (unreported and reported == served):
-                best = first
-        if best is None:
-            return None
-        self.discard(best[1])
-        return best[1]
+        entry = self._best(key for key in self._by_namespace if failing(key[0]) and not key[1])
+        if entry is not None:
+            self.discard(entry)
+            entry.reported = failing(entry.pod.key.namespace)
+            self.add(entry)
+        return entry
+
+    def _best(self, keys: Iterator[tuple[str, str]]) -> Entry | None:
+        firsts = (self._by_namespace[key].first() for key in keys)
+        best = min((first for first in firsts if first is not None), key=itemgetter(0), default=None)
+        return None if best is None else best[1]
 
 
 def _key(entry: Entry) -> tuple[str, str]:

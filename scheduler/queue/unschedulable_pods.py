@@ -29,7 +29,7 @@ from scheduler.queue.backoff import backoff_s
 from scheduler.queue.class_table import Available, ClaimUsers, ClassTable, NamespaceUsers, selected_by
 from scheduler.queue.entry import Entry, PodState, SortKey
 from scheduler.queue.heap import Heap
-from scheduler.queue.longest_waiting import EvaluatedLongestAgo, LongestWaiting
+from scheduler.queue.longest_waiting import LongestWaiting
 from scheduler.queue.waking import EVERYWHERE, EventRows, PodClass, QueueingHint
 from scheduler.state.changes import ANYTHING, Change, ClusterEvents
 from scheduler.state.minimum_request import MinimumRequest
@@ -48,14 +48,13 @@ _NODE: Final = int(Change.NODE)
 class UnschedulablePods:
     """Unschedulable pods and woken pods that back off.
 
-    unschedulable, backing_off: pods in these states, by the time when the state ends; read by the owner. evaluated: the
-    unschedulable pods by the time of their last evaluation. longest: by the time when they began to wait.
+    unschedulable, backing_off: pods in these states, by the time when the state ends; read by the owner. longest: the
+    unschedulable pods by the time when they began to wait.
     """
 
     def __init__(self, *, initial_backoff_s: float, max_backoff_s: float) -> None:
         self.unschedulable: Heap[float, Entry] = Heap()
         self.backing_off: Heap[float, Entry] = Heap()
-        self.evaluated = EvaluatedLongestAgo()
         self._initial_s = initial_backoff_s
         self._max_s = max_backoff_s
         self._classes: dict[Hashable, PodClass] = {}
@@ -87,7 +86,6 @@ class UnschedulablePods:
         entry.leftover_s = now_s + max(_LEFTOVER_S, wait_s)
         entry.state = PodState.UNSCHEDULABLE
         self.unschedulable.push(entry, entry.leftover_s)
-        self.evaluated.add(entry, now_s)
         if signature is not None:
             pod_class = self._join(entry, signature, minimum)
             self._table.wakes_on[pod_class.slot] |= wakes_on
@@ -100,10 +98,6 @@ class UnschedulablePods:
         self.backing_off.push(entry, entry.ready_s)
 
     def remove(self, entry: Entry) -> None:
-        self.evaluated.discard(entry)
-        self._take_out(entry)
-
-    def _take_out(self, entry: Entry) -> None:
         self.unschedulable.discard(entry)
         self.backing_off.discard(entry)
         pod_class = self._classes.get(entry.signature)
@@ -178,13 +172,6 @@ class UnschedulablePods:
             self._table.due[pod_class.slot] = False
             self._table.wakes_on[pod_class.slot] |= wakes_on
 
-    def verify_signature(self, entry: Entry | None) -> bool:
-        """Verify the signature of a pod, then evaluate its class. Returns False if it has no class."""
-        if entry is None or entry.signature is None:
-            return False
-        self._verify_later(entry, self._of_claims)
-        return True
-
     def update(self, entry: Entry, pod: Pod) -> None:
         """Update a changed pod that has kept its signature."""
         other = selected_by(entry.pod) != selected_by(pod)
@@ -219,7 +206,7 @@ class UnschedulablePods:
         entry = hint.entry
         if not hint.stands:
             return
-        self._take_out(entry)
+        self.remove(entry)
         new = signature not in self._classes
         entry.signature = signature
         if retry_after_s is not None:
@@ -249,7 +236,6 @@ class UnschedulablePods:
         hopeless = sum(entry.signature is None for entry in self.unschedulable)
         expect(waiting == len(self.longest), f"{len(self.longest)} pods wait in groups, {waiting} in classes")
         expect(waiting + hopeless == len(self.unschedulable), f"{waiting} pods wait in classes")
-        expect(len(self.evaluated) == len(self.unschedulable), f"{len(self.evaluated)} pods are re-evaluated")
         expect(len(self._at) == len(self._classes), f"{len(self._at)} slots are in use")
         using = {
             (claim, one.slot, entry)

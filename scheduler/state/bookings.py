@@ -21,7 +21,6 @@ from scheduler.state.columns.selectors import Expressions
 from scheduler.state.default_selectors import DefaultSelectors
 from scheduler.state.facts.fact import FactT, FactTable
 from scheduler.state.facts.node_domains import SELECTORS_BIT
-from scheduler.state.packing.target_workload import TargetWorkload
 from scheduler.state.pod_record import PodRecord, booking_kinds
 from scheduler.state.volumes.volumes import Volumes
 
@@ -119,18 +118,20 @@ _INVENTORY: Final = int(Change.INVENTORY)
 
 
 class Bookings(Known):
-    """Bookings of pods in the columns. Owned by the tables."""
+    """Bookings of pods in the columns. Owned by the tables.
 
-    def __init__(self, requests_half_life_s: float) -> None:
-        """Create bookings without nodes and pods. requests_half_life_s: see TargetWorkload."""
+    query: number of the what-if query that places pods now and will undo this; 0 if none does.
+    """
+
+    def __init__(self) -> None:
         super().__init__()
+        self.query = 0
         self.changes = ChangeLog()
         self.labels = Labels()
         self.resources = ResourceColumns()
         self.cards = CardColumns()
         self.namespaces: dict[str, dict[str, str]] = {}
         self.volumes = Volumes()
-        self.target = TargetWorkload(self, requests_half_life_s)
         self._facts = FactTable(self)
         self._nominated_on: dict[str, dict[str, PodRecord]] = {}
 
@@ -236,6 +237,10 @@ class Bookings(Known):
         self._changed(row, kinds)
 
     # Facts
+
+    def pod_seen(self, pod: Pod, came_s: float) -> None:
+        """Show the facts a pod that is seen for the first time. came_s: see `Fact.pod_seen`."""
+        self._facts.pod_seen(pod, came_s)
 
     def fact(self, kind: type[FactT], *arguments: Hashable) -> FactT:
         """The fact of this kind with these arguments, created by the first call; see `facts`."""

@@ -31,7 +31,7 @@ class Change(IntFlag):
     was added whose attached volume others may share. An added pod can help other pods only by COMPANY and ATTACHMENTS.
     VOLUMES: a volume, or capacity for one, became available, on any row.
     REJECTIONS: its kubelet has rejected a pod, or a rejection has expired.
-    WORKLOAD: the row's packing is measured against more recent requests.
+    FACTS: a fact changed its values of the row by itself (`Fact.pod_placed`).
     """
 
     EXISTENCE = auto()
@@ -51,11 +51,11 @@ class Change(IntFlag):
     ATTACHMENTS = auto()
     VOLUMES = auto()
     REJECTIONS = auto()
-    WORKLOAD = auto()
+    FACTS = auto()
 
     NODE = EXISTENCE | LABELS | TAINTS | UNSCHEDULABLE | ALLOCATABLE | INVENTORY | ANNOTATIONS | FEATURES | IMAGES
     BOOKINGS = PODS | PORTS | CARDS | COMPANY
-    ANY = NODE | BOOKINGS | DOMAINS | ATTACHMENTS | VOLUMES | REJECTIONS | WORKLOAD
+    ANY = NODE | BOOKINGS | DOMAINS | ATTACHMENTS | VOLUMES | REJECTIONS | FACTS
 
 
 # In the same number as the bits of Change, so that an opened domain wakes only the pods that wait for it.

@@ -34,7 +34,6 @@ from scheduler.state.columns.images import Images
 from scheduler.state.columns.taints import Taints
 from scheduler.state.disruption_budgets import DisruptionBudgets
 from scheduler.state.kubelet_rejections import RejectionLog
-from scheduler.state.packing.requests_seen import HALF_LIFE_S
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, problem_of
 from scheduler.state.volumes.plan import VolumePlan
 from scheduler.state.volumes.volumes import Volumes
@@ -55,16 +54,11 @@ _FEW_ROWS: Final = 32
 class Tables(Bookings):
     """All columns. Plugins read them; only the methods here change them."""
 
-    def __init__(
-        self, resources: ResourceNames, memory_unit_mib: int = 1024, requests_half_life_s: float = HALF_LIFE_S
-    ) -> None:
-        """resources: the configured names. memory_unit_mib: a node with another unit takes no GPU pod.
-
-        requests_half_life_s: see RequestsSeen.
-        """
+    def __init__(self, resources: ResourceNames, memory_unit_mib: int = 1024) -> None:
+        """resources: the configured names. memory_unit_mib: a node with another unit takes no GPU pod."""
         self.resource_names = resources
         self._unit_mib = memory_unit_mib
-        super().__init__(requests_half_life_s)
+        super().__init__()
         self.unschedulable: BoolArray = np.zeros(FIRST_CAPACITY, dtype=np.bool_)
         self.taints = Taints()
         self.images = Images()
@@ -358,7 +352,8 @@ class Tables(Bookings):
             return
         kinds = self._book(record, row)
         self.changes.note(row, kinds)
-        self.target.booked()
+        if not self.query:
+            self._facts.pod_placed()
         self._note_turned()
         if kinds & _COMPANY:
             self.cluster_events.note(row, _COMPANY)

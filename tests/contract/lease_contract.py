@@ -12,16 +12,8 @@ OURS = LeaseSpec("one", 15, AT, AT, 0)
 PATIENCE_S = 10.0
 
 
-def wanted(
-    namespace: str,
-    version: str,
-    spec: LeaseSpec = OURS,
-    pods_version: str | None = None,
-    page_url: str | None = None,
-) -> WantedLease:
-    return WantedLease(
-        namespace=namespace, name="leads", version=version, spec=spec, pods_version=pods_version, page_url=page_url
-    )
+def wanted(namespace: str, version: str, spec: LeaseSpec = OURS, pods_version: str | None = None) -> WantedLease:
+    return WantedLease(namespace=namespace, name="leads", version=version, spec=spec, pods_version=pods_version)
 
 
 class LeaseContract:
@@ -42,21 +34,6 @@ class LeaseContract:
         shown = [event.object for event in seen if isinstance(event, Changed)]
         assert [one.metadata.resource_version for one in shown] == [first, second, third]
         assert [(one.spec, one.pods_version) for one in shown] == [(OURS, None), (given_up, "17"), (OURS, None)]
-
-    async def test_the_page_of_the_holder_is_written_with_the_lease_and_taken_away(
-        self, under_test: ClusterUnderTest
-    ) -> None:
-        cluster, of = under_test.cluster, under_test.namespace
-        first = await cluster.write_lease(wanted(of, "", page_url="https://10.0.0.1:1"), PATIENCE_S)
-        async with following(cluster, lease_kind(of, "leads"), of) as watch:
-            (made,) = (await watch.listed())[0].values()
-            second = await cluster.write_lease(wanted(of, first, pods_version="17", page_url="https://x"), PATIENCE_S)
-            await cluster.write_lease(wanted(of, second), PATIENCE_S)
-            seen = [await watch.next() for _ in range(2)]
-        shown = [event.object for event in seen if isinstance(event, Changed)]
-        assert [(one.page_url, one.pods_version) for one in (made, *shown)] == [
-            ("https://10.0.0.1:1", None), ("https://x", "17"), (None, None),
-        ]  # fmt: skip
 
     async def test_another_lease_is_not_shown(self, under_test: ClusterUnderTest) -> None:
         cluster, of = under_test.cluster, under_test.namespace

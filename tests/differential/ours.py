@@ -103,7 +103,7 @@ class Ours:
             report=lambda problem: self.problems.append(problem.message),
         )
         volume_handlers = VolumeHandlers(
-            engine.change_volumes,
+            engine.tables.change_volumes,
             report=lambda problem: self.problems.append(problem.message),
             seen=lambda _key: None,
         )
@@ -128,7 +128,7 @@ class Ours:
         """The same of each node alone, of those where pods that leave may make room."""
         found: dict[str, Choice] = {}
         with self._seen_by(raw) as pod:
-            evaluation = self._runtime.evaluate(pod, self._runtime.signature(pod))
+            evaluation = self._runtime.evaluate(pod)
             for name in self._resolvable(pod, evaluation):
                 row = np.array([self._tables.row_of[name]], dtype=np.intp)
                 what_if = WhatIf(
@@ -183,11 +183,11 @@ class Ours:
 
     def _evaluated_by_row(self, pod: Pod) -> Evaluation:
         """Over all nodes, then each node again alone, as while a cluster runs: both have to come to the same."""
-        evaluation = self._runtime.evaluate(pod, self._runtime.signature(pod))
+        evaluation = self._runtime.evaluate(pod)
         self._nodes.reverse()
         for node in self._nodes[0]:
             self._engine.node_changed(node)
-            evaluation = self._runtime.evaluate(pod, self._runtime.signature(pod))
+            evaluation = self._runtime.evaluate(pod)
         return evaluation
 
     def _message(self, pod: Pod) -> str:
@@ -199,7 +199,7 @@ class Ours:
 
     def _scores(self, plugin: ScorePlugin, pod: Pod) -> dict[str, int]:
         runtime = self._alone[plugin]
-        totals = runtime.totals(pod, runtime.evaluate(pod, runtime.signature(pod)))
+        totals = runtime.totals(pod, runtime.evaluate(pod))
         return {name: int(totals[row]) for name, row in self._tables.row_of.items() if totals[row] >= 0}
 
     def _names(self, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[str, ...]:

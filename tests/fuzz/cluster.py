@@ -18,13 +18,16 @@ from prometheus_client import generate_latest
 
 from config.protocol.quantity import QuantityError
 from scheduler.core.build import build_engine
-from scheduler.dispatch.ledger_audit import LedgerAudit
+from scheduler.core.effects import Audited, NodeAudited
+from scheduler.core.ledger_audit import LedgerAudit
+from scheduler.dispatch.audit_problems import problems
 from scheduler.kube import objects, port
 from scheduler.kube.port import Kind, WatchEvent
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.state.audit import AuditRound
 from scheduler.testing.cluster.world import World
 from tests.support.builders import manifest, wire_node
+from tests.support.placing import a_round
 from tests.support.service.process import A_MOMENT_S, AT_ONCE, service_on, world
 from tests.support.service.wire import Posts, Wire
 
@@ -132,17 +135,16 @@ class Cluster:
         metrics = generate_latest(self.metrics.registry).decode()
         return "\n".join([*events, *conditions, *bindings, metrics, self.log.getvalue().decode()])
 
-    async def audited(self) -> AuditRound:
+    def audited(self) -> AuditRound:
         """A round of the audit now."""
         self.problems.clear()
-        audit = LedgerAudit(
-            self.engine,
-            period_s=1.0,
-            now_s=asyncio.get_running_loop().time,
-            report=self.problems.append,
-            done=lambda _: None,
-        )
-        return await audit.round()
+        effects = a_round(LedgerAudit(self.engine.tables, period_s=1.0))
+        for effect in effects:
+            if isinstance(effect, NodeAudited):
+                self.problems += problems(effect.audit)
+        ended = effects[-1]
+        assert isinstance(ended, Audited)
+        return ended.round
 
     def check_alive(self) -> None:
         """Raise what has ended the service."""

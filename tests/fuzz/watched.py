@@ -201,7 +201,7 @@ class _Round:
             self.outcome.counts["explained"] += 1
 
     async def _audit(self, on: Cluster) -> None:
-        found = await on.audited()
+        found = on.audited()
         assert found.differences == 0, on.problems
 
     def _nothing_is_left(self, on: Cluster) -> None:

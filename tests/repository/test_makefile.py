@@ -125,19 +125,6 @@ def test_demo_and_cluster_install_what_running_needs_and_no_more(clone: Path, ta
     assert planned.splitlines()[-1] == runs
 
 
-def test_after_the_demo_only_what_testing_needs_is_installed(ready_clone: Path) -> None:
-    (ready_clone / ".venv/.dev").unlink()
-    planned = make(ready_clone, "--dry-run", "setup").stdout
-    assert "requirements/dev.txt" in planned
-    assert "-m venv" not in planned
-    assert "--editable" not in planned
-
-
-def test_after_the_tests_the_demo_installs_nothing(ready_clone: Path) -> None:
-    assert is_set_up(ready_clone, ".venv/.project")
-    assert make(ready_clone, "--dry-run", "demo").stdout == ".venv/bin/gpushare-scheduler demo\n"
-
-
 @pytest.mark.parametrize("name", ["runtime.txt", "build.txt", "dev.txt"])
 def test_other_requirements_are_installed_from_nothing(ready_clone: Path, name: str) -> None:
     is_newer(ready_clone / "requirements" / name)
@@ -161,20 +148,6 @@ def test_a_release_needs_go_and_is_told_where_archives_will_lie(ready_clone: Pat
     assert old.stdout == "make release needs Go >= 1.26, and go on PATH is go1.25.9\n"
 
 
-def test_a_change_of_the_project_installs_no_package_again(ready_clone: Path) -> None:
-    is_newer(ready_clone / "pyproject.toml")
-    planned = make(ready_clone, "--dry-run", "setup").stdout
-    assert "--editable ." in planned
-    assert "--require-hashes" not in planned
-
-
-def test_with_go_the_servers_are_built_and_the_tests_run(ready_clone: Path, tmp_path: Path) -> None:
-    run = make(ready_clone, "e2e", PATH=go(tmp_path / "bin", "go1.26.0"), CI="true")
-    assert run.returncode == 0, run.stderr
-    assert "python -m e2e.control_plane.binaries\n" in run.stdout
-    assert "python -m pytest -q --numprocesses=4 --durations=10 --budget=e2e --ignore=e2e/deploy e2e/\n" in run.stdout
-
-
 @pytest.mark.parametrize("failing", ["", "tests/", "e2e/"])
 def test_unit_tests_and_those_on_servers_both_run_and_either_can_fail(
     ready_clone: Path, tmp_path: Path, failing: str
@@ -187,16 +160,6 @@ def test_unit_tests_and_those_on_servers_both_run_and_either_can_fail(
     ran = [line for line in run.stdout.splitlines() if line.startswith("python -m pytest")]
     assert {line.rpartition(" ")[2] for line in ran} == {"tests/", "e2e/"}
     assert (run.returncode == 0, "make test: passed" in run.stdout) == (not failing, not failing)
-
-
-def test_a_dry_run_runs_no_test(ready_clone: Path, tmp_path: Path) -> None:
-    run = make(ready_clone, "--dry-run", "test", PATH=go(tmp_path / "bin", "go1.26.0"))
-    assert [line for line in run.stdout.splitlines() if line.startswith("python -m")] == []
-
-
-def test_what_is_deployed_has_tests_of_its_own(ready_clone: Path, tmp_path: Path) -> None:
-    made = make(ready_clone, "test-deploy", PATH=go(tmp_path / "bin", "go1.26.0"), CI="true").stdout
-    assert "--dist=loadfile --no-loadscope-reorder --durations=10 e2e/deploy\n" in made
 
 
 def test_on_another_cluster_nothing_is_built_and_no_go_is_needed(ready_clone: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import FilterPlugin, PreFilterPlugin, Rejected, Relevance, ScorePlugin
 from scheduler.kube.objects import Node
+from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.arrays import ALL_ROWS, Rows
@@ -16,6 +17,7 @@ from scheduler.state.tables import Tables
 def tables_of(*nodes: Node) -> Tables:
     """Return tables with these nodes."""
     tables = Tables(ResourceNames())
+    tables.fact(TargetWorkload)
     for node in nodes:
         tables.upsert_node(node)
     return tables

@@ -4,7 +4,9 @@ import json
 
 from config.protocol import names
 from config.protocol.inventory import Card
+from scheduler.core.effects import Audited, Effect
 from scheduler.core.engine import Engine
+from scheduler.core.ledger_audit import LedgerAudit
 from scheduler.core.scheduling_cycle import NoFit, Placement
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, pod, wire_node
@@ -62,3 +64,12 @@ def settle(built: Engine) -> list[str]:
                 return placed
         elif isinstance(decision.outcome, Placement):
             placed.append(decision.outcome.pod.key.name)
+
+
+def a_round(audit: LedgerAudit) -> list[Effect]:
+    """Run a whole round of the audit; its last effect is `Audited`."""
+    audit.begin(0.0)
+    effects: list[Effect] = []
+    while not effects or not isinstance(effects[-1], Audited):
+        effects += audit.step(0.0)
+    return effects

@@ -9,7 +9,6 @@ from scheduler.framework.plugin import (
     Allow,
     CardFilterPlugin,
     CardRejection,
-    CardSetPlugin,
     FilterPlugin,
     PermitPlugin,
     PermitResult,
@@ -20,7 +19,7 @@ from scheduler.framework.plugin import (
 )
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
-from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
+from scheduler.state.columns.arrays import Int64Array, Rows
 from scheduler.state.tables import Tables
 
 
@@ -76,30 +75,6 @@ class FarCards(CardFilterPlugin):
 
     def filter_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> tuple[CardRejection, ...]:  # noqa: ARG002
         return ()
-
-
-class OneTooMany(CardSetPlugin):
-    """Chooses one card more than the pod requests."""
-
-    name: ClassVar[str] = "OneTooMany"
-
-    def choose_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, fits: BoolArray) -> RowArray:  # noqa: ARG002
-        request = pod.template.gpu_request
-        count = 1 if request is None else request.cards + 1
-        return np.zeros((count, fits.shape[1]), dtype=np.intp)
-
-
-class LastCards(CardSetPlugin):
-    """Chooses the last cards that fit."""
-
-    name: ClassVar[str] = "LastCards"
-
-    def choose_cards(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows, fits: BoolArray) -> RowArray:  # noqa: ARG002
-        request = pod.template.gpu_request
-        assert request is not None
-        order = np.argsort(~fits[::-1], axis=0, kind="stable")
-        slots: RowArray = (fits.shape[0] - 1 - order)[: request.cards]
-        return slots
 
 
 class FloatScores(Sound, ScorePlugin):

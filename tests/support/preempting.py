@@ -1,14 +1,16 @@
 """Victims of an unschedulable pod: the starting point of preemption tests and comparisons with kube-scheduler."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from scheduler.core.effects import Effect, Evict, Nominate, Unschedulable
 from scheduler.core.engine import Engine
-from scheduler.core.preemption_searches import PostFiltered
 from scheduler.core.scheduling_cycle import NoFit
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.preemption import Preemption
 from scheduler.kube import objects
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.resources import CPU_INDEX
@@ -19,6 +21,15 @@ from tests.support.placing import decided, on_card
 
 GUARDED: Final = {"app": "guarded"}
 MINUTES: Final = [f"2026-01-01T00:{minute:02d}:00Z" for minute in range(60)]
+
+
+class PostFiltered(NamedTuple):
+    """Result of PostFilter. displaced: pods that lost their nomination."""
+
+    pod: Pod
+    diagnosis: Diagnosis
+    preemption: Preemption | None
+    displaced: tuple[Pod, ...]
 
 
 class Chosen(NamedTuple):
@@ -77,14 +88,46 @@ def sought(built: Engine, waiting: Pod) -> PostFiltered:
 
 def post_filtered(built: Engine, undecided: NoFit) -> PostFiltered:
     """Run all steps of the search."""
-    return search_ended(built, built.post_filter(undecided, 0.0))
+    return search_ended(built, first_step(built, undecided))
+
+
+def first_step(built: Engine, undecided: NoFit) -> PostFiltered | None:
+    """Run the first step of the search; return its result, None while there are more steps."""
+    effects = built.searches.post_filter(undecided, 0.0, attempt=1)
+    found = of_effects(effects)
+    return None if found is not None and found.diagnosis is undecided.diagnosis and len(effects) == 1 else found
 
 
 def search_ended(built: Engine, found: PostFiltered | None) -> PostFiltered:
     """Run the rest of a search. found: result of its last step, None while there are more steps."""
     while found is None:
-        found = built.post_filter_next(0.0)
+        found = next_step(built)
     return found
+
+
+def next_step(built: Engine, now_s: float = 0.0) -> PostFiltered | None:
+    """Run one step of the most important search; return its result, None while there are more steps."""
+    return of_effects(built.searches.step(now_s, 0) or ())
+
+
+def is_searching(built: Engine) -> bool:
+    """Return whether a search for victims has a step to do."""
+    return built.searches.rank(0.0) is not None
+
+
+def search(built: Engine, now_s: float) -> bool:
+    """Run one step of each kind of search. Returns whether there was one."""
+    return built.searches.step(now_s, 0) is not None or built.reservations.step(now_s, 0) is not None
+
+
+def of_effects(effects: Sequence[Effect]) -> PostFiltered | None:
+    """Return the result that these effects carry out; None if there is none."""
+    told = next((one for one in effects if isinstance(one, Unschedulable)), None)
+    if told is None:
+        return None
+    preemption = next((one.preemption for one in effects if isinstance(one, Evict)), None)
+    displaced = tuple(one.pod for one in effects if isinstance(one, Nominate))
+    return PostFiltered(told.pod, told.diagnosis, preemption, displaced)
 
 
 def chosen(built: Engine, waiting: Pod) -> Chosen:
@@ -104,4 +147,4 @@ def guard(built: Engine, allowed: int) -> None:
         "spec": {"selector": {"matchLabels": GUARDED}},
         "status": {"disruptionsAllowed": allowed},
     }
-    built.budget_changed(msgspec.convert(manifest, objects.PodDisruptionBudget))
+    built.tables.budgets.set(msgspec.convert(manifest, objects.PodDisruptionBudget))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scheduler.state.packing.requests_seen import Shape
+from scheduler.plugins.fragmentation.requests_seen import Shape
 
 
 def usable(shape: Shape, free: Sequence[int], models: Sequence[str], cpu: int) -> float:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def evaluation(profile: Profile, tables: Tables, pod: Pod) -> tuple[Runtime, Evaluation]:
     """Evaluate every row now, with a runtime that has no cache yet."""
     runtime = Runtime(profile, tables)
-    return runtime, runtime.evaluate(pod, runtime.signature(pod))
+    return runtime, runtime.evaluate(pod)
 
 
 def decision(profile: Profile, tables: Tables, pod: Pod, now_ns: int, nominated: str = "") -> Outcome:

@@ -13,7 +13,7 @@ from deviceplugin.cdi import spec
 from deviceplugin.cdi.mode import Mode
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from e2e.bench.plugin import pods, report, site
-from e2e.bench.plugin.pods import BoundPod, TooMany
+from e2e.bench.plugin.pods import BoundPod
 from e2e.bench.plugin.site import BenchNode, Calls, PluginRun
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.provider import Target
@@ -81,34 +81,9 @@ def wrong_by(folder: Path, pod: BoundPod, edits: dict[str, list[Any]]) -> str:
     return pods.wrong_by_cdi(pod, folder, answer)
 
 
-def test_pods_that_do_not_fit_are_not_made() -> None:
-    assert len(pods.manifests(1000, "n")) == 1000
-    with pytest.raises(TooMany, match="2000 pods ask more than 8 cards have"):
-        pods.manifests(2000, "n")
-
-
-@pytest.mark.parametrize(
-    ("share", "expected"), [(0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100)], ids=["half", "p99", "above", "all"]
-)
-def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(share: float, expected: float) -> None:
-    assert report.percentile(list(map(float, range(100, 0, -1))), share) == expected
-
-
 def test_a_goal_is_reached_below_its_bound_and_missed_at_it() -> None:
     slow = dataclasses.replace(SAMPLE, resident_mib=110.0)
     assert "| Allocate, CDI, 5 pods | 3 | 2.00 | 4.00 | 4.0 | < 5: reached |" in report.calls_table([SAMPLE])
     assert "| 35.00 | 60.00 | 60.0 | < 50: **missed** |" in report.calls_table([SAMPLE])
     assert "| resident memory after that, MiB | 110 | < 110: **missed** |" in report.process_table([slow])
     assert "| CPU while idle, % of a core | 0.20 | < 0.5: reached |" in report.process_table([slow])
-
-
-def test_of_pods_that_wait_beside_it_nothing_is_promised() -> None:
-    row = report.calls_table([dataclasses.replace(SAMPLE, waiting=3)]).splitlines()[2]
-    assert row == "| Allocate, CDI, 5 pods, 3 of them waiting | 3 | 2.00 | 4.00 | 4.0 |  |"
-
-
-def test_a_run_in_which_every_call_was_refused_has_no_times_and_says_so() -> None:
-    refused = dataclasses.replace(SAMPLE, calls=Calls(wrong=["p: no"]))
-    assert report.calls_table([refused]).count("\n") == 1
-    assert report.wrong_line([refused, SAMPLE]) == "Containers without their card: 1 of 10."
-    assert report.line(refused) == "CDI, 5 pods: 92 MiB, p: no"

@@ -1,7 +1,6 @@
 """The judge of a race finds what it has to find."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
@@ -59,16 +58,3 @@ def test_the_verdict_names_what_is_wrong(pods: list[Json], verdict: Audit) -> No
 def test_a_node_is_over_committed_whatever_the_annotations_say() -> None:
     bare = [without(names.CARDS) for _ in range(8 * UNITS_PER_CARD // ASKED + 1)]
     assert ledger.judged([NODE], bare).overcommitted_nodes == 1
-
-
-@pytest.mark.parametrize(
-    ("make", "names_of"), [(workload.nodes, Size(30, 1, 1)), (workload.pods, Size(1, 3000, 50))], ids=["nodes", "pods"]
-)
-def test_the_names_of_a_workload_are_unique(make: Callable[[Size], list[Json]], names_of: Size) -> None:
-    made = [thing["metadata"]["name"] for thing in make(names_of)]
-    assert len(set(made)) == len(made)
-
-
-def test_fifty_templates_ask_fifty_different_things() -> None:
-    asks = {(t.gpu_mem, t.cpu_millis, t.memory_mib) for t in map(workload.template, range(50))}
-    assert len(asks) == 50

@@ -9,7 +9,7 @@ import gc
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +22,7 @@ from e2e.bench.waiting.engine import TEMPLATES, filling
 from e2e.bench.workload import Size
 from scheduler.app import service_options
 from scheduler.core.build import build_engine
-from scheduler.core.engine import Decision
+from scheduler.core.effects import Bind, Effect, Unschedulable
 from scheduler.kube import objects
 from scheduler.kube.port import Binding, EventRecord, EventSeries, PodKey
 from scheduler.metrics.metrics import Metrics
@@ -79,9 +79,9 @@ class _Attempts(ServiceObserver):
 
     count = 0
 
-    def decided(self, decision: Decision, took_s: float) -> None:
-        self.count += 1
-        super().decided(decision, took_s)
+    def stepped(self, effects: Sequence[Effect], took_s: float, searches: int) -> None:
+        self.count += any(isinstance(one, Bind) or (isinstance(one, Unschedulable) and one.attempt) for one in effects)
+        super().stepped(effects, took_s, searches)
 
 
 async def measure(nodes: int, backlog: int, ends: int) -> ServiceFigures:
@@ -95,7 +95,9 @@ async def measure(nodes: int, backlog: int, ends: int) -> ServiceFigures:
     running = asyncio.create_task(service.run())
     try:
         async with asyncio.timeout(_MOST_START_S):
-            await _until(lambda: engine.queue.lengths()["unschedulable"] == backlog and not service.recorder.pending)
+            await _until(
+                lambda: engine.queue.lengths()["unschedulable"] == backlog and not service.dispatch.status.pending
+            )
         gc.collect()
         return await _while_pods_end(world, ending[:ends], service, cluster, observer)
     finally:
@@ -128,7 +130,7 @@ async def _end(world: World, ending: list[objects.PodObject], service: Scheduler
     for pod in ending:
         world.pods.remove(pod.metadata.namespace, pod.metadata.name)
         await asyncio.sleep(1 / _PER_SECOND)
-    await _until(lambda: not service.recorder.pending and not service.binds_in_flight)
+    await _until(lambda: not service.dispatch.status.pending and not service.dispatch.in_flight)
 
 
 async def _until(done: Callable[[], bool]) -> None:

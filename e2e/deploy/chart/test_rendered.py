@@ -174,10 +174,11 @@ def test_every_object_says_by_its_labels_whose_it_is(helm: Helm, values: Mapping
         "helm.sh/chart": "gpushare-scheduler-0.1.0",
     }
     names = {"scheduler": "gpushare-scheduler", "devicePlugin": "gpushare-scheduler-device-plugin"}
+    names |= {"page": "gpushare-page", **values.get("names", {})}
     for each in helm.objects(values):
         labels = labels_of(each)
         assert usual.items() <= labels.items(), (each["kind"], each["metadata"]["name"])
-        assert labels["app.kubernetes.io/name"] in (values.get("names") or names).values()
+        assert labels["app.kubernetes.io/name"] in names.values()
 
 
 def test_labels_of_monitors_and_rules_are_added_to_the_usual_ones(helm: Helm) -> None:

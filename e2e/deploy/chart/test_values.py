@@ -16,6 +16,7 @@ from e2e.deploy.chart.helm import Helm
 from e2e.deploy.chart.variants import VARIANTS, parameters
 from scheduler.app import rights_needed
 from scheduler.plugins.registry import describe
+from scheduler.tools.cli.target import MOUNTED
 
 OTHER: Final = VARIANTS["another configuration"]
 # What the NVIDIA runtime reads, and the node's name, which is one of the settings under another name.
@@ -33,11 +34,15 @@ def pod_of(workload: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
+def scheduler_pod(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    pods = (pod_of(each) for each in documents if each["kind"] == "Deployment")
+    (found,) = (pod for pod in pods if pod["containers"][0]["name"] == "scheduler")
+    return found
+
+
 def scheduler_of(documents: list[dict[str, Any]], folder: Path) -> SchedulerConfiguration:
     """What the scheduler reads in its container."""
-    (name,) = (
-        each["configMap"]["name"] for each in pod_of(one(documents, "Deployment"))["volumes"] if "configMap" in each
-    )
+    (name,) = (each["configMap"]["name"] for each in scheduler_pod(documents)["volumes"] if "configMap" in each)
     (found,) = (each for each in documents if each["kind"] == "ConfigMap" and each["metadata"]["name"] == name)
     (folder / "scheduler.yaml").write_text(found["data"]["scheduler.yaml"], encoding="utf-8")
     model = configuration_model(describe())
@@ -71,7 +76,7 @@ def test_the_programs_accept_the_configuration_and_share_what_they_have_to(
 ) -> None:
     documents = helm.objects(values)
     scheduler = scheduler_of(documents, tmp_path)
-    (container,) = pod_of(one(documents, "Deployment"))["containers"]
+    (container,) = scheduler_pod(documents)["containers"]
 
     assert container["ports"][0]["containerPort"] == scheduler.listen_address[1]
     if any(document["kind"] == "DaemonSet" for document in documents):
@@ -108,12 +113,15 @@ def plugin_security(values: Mapping[str, Any]) -> dict[str, Any]:
 def test_the_pods_are_secured_whatever_the_values(helm: Helm, values: Mapping[str, Any]) -> None:
     documents = [each for each in helm.objects(values) if each["kind"] in {"Deployment", "DaemonSet"}]
     contexts = {
-        each["kind"]: container["securityContext"] for each in documents for container in pod_of(each)["containers"]
+        each["kind"]: container["securityContext"]
+        for each in documents
+        for container in pod_of(each)["containers"]
+        if container["name"] != "proxy"
     }
 
     assert contexts.pop("Deployment") == SECURED
     assert list(contexts.values()) in ([], [plugin_security(values)])
-    assert pod_of(one(documents, "Deployment"))["securityContext"]["runAsNonRoot"]
+    assert scheduler_pod(documents)["securityContext"]["runAsNonRoot"]
 
 
 @pytest.mark.parametrize("values", parameters())
@@ -164,27 +172,28 @@ def test_the_state_follows_the_directory_of_the_kubelet(helm: Helm, tmp_path: Pa
     assert used.state_dir == f"{used.kubelet.device_plugin_dir}/gpushare"
 
 
-def test_the_certificate_of_the_page_is_where_the_scheduler_reads_it(helm: Helm, tmp_path: Path) -> None:
-    documents = helm.objects(VARIANTS["the web page with a certificate"])
-    page = scheduler_of(documents, tmp_path).page
-    pod = pod_of(one(documents, "Deployment"))
-    (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "page")
+def test_the_page_reads_the_configuration_of_the_scheduler_and_has_no_port(helm: Helm, tmp_path: Path) -> None:
+    documents = helm.objects({**VARIANTS["another configuration"], "page": {"enabled": True}})
+    page = pod_of(one(documents, "Deployment", "gpushare-page"))
+    (container,) = page["containers"]
+    (mount,) = container["volumeMounts"]
+    (volume,) = page["volumes"]
 
-    assert {"name": "page", "secret": {"secretName": "page-tls"}} in pod["volumes"]
-    # The names of a Secret of type kubernetes.io/tls.
-    assert (page.cert_file, page.key_file) == (f"{mount['mountPath']}/tls.crt", f"{mount['mountPath']}/tls.key")
-    assert (page.enabled, page.listen) == (True, ":10264")
+    assert (mount["mountPath"], volume["configMap"]["name"]) == (str(MOUNTED.parent), "gpushare-scheduler")
+    assert scheduler_of(documents, tmp_path).memory_unit_mib == 256
+    # It listens on loopback, where `kubectl port-forward` reaches it.
+    assert (container["args"], container.get("ports")) == (["page"], None)
+    (sidecar,) = pod_of(one(helm.objects(VARIANTS["the web page behind a proxy"]), "Deployment", "gpushare-page"))[
+        "containers"
+    ][1:]
+    assert sidecar["name"] == "proxy"
 
 
-def test_other_replicas_and_a_service_reach_the_page_where_it_has_a_certificate(helm: Helm) -> None:
-    found = {}
-    for name in ("the web page", "the web page with a certificate"):
-        (container,) = pod_of(one(helm.objects(VARIANTS[name]), "Deployment"))["containers"]
-        found[name] = [port["containerPort"] for port in container["ports"] if port["name"] == "page"]
-        assert {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in container["env"]
-
-    # On loopback, `kubectl port-forward` alone reaches it.
-    assert found == {"the web page": [], "the web page with a certificate": [10264]}
+def test_by_default_a_network_policy_lets_in_the_kubelet_alone(helm: Helm) -> None:
+    for values, peers in (({"networkPolicy": {"enabled": True}}, 0), (VARIANTS["the web page behind a proxy"], 1)):
+        found = [each["spec"] for each in helm.objects(values) if each["kind"] == "NetworkPolicy"]
+        assert [len(each["ingress"]) for each in found] == [peers, peers]
+        assert {port["port"] for each in found for rule in each["ingress"] for port in rule["ports"]} <= {10261, 10262}
 
 
 def test_a_library_and_a_description_are_where_the_plugin_looks_for_them(helm: Helm, tmp_path: Path) -> None:

@@ -110,9 +110,10 @@ VARIANTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "admissionPolicies": {"enabled": False},
     },
     "a default scheduler name": {"defaultSchedulerName": {"enabled": True}},
-    "the web page": {"scheduler": {"config": {"page": {"enabled": True}}}},
-    "the web page with a certificate": {
-        "scheduler": {"config": {"page": {"enabled": True, "listen": ":10264"}}, "pageSecretName": "page-tls"}
+    "the web page": {"page": {"enabled": True}},
+    "the web page behind a proxy": {
+        "page": {"enabled": True, "extraContainers": [{"name": "proxy", "image": "registry.example/proxy:1"}]},
+        "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]},
     },
     "another kubelet": {
         "devicePlugin": {

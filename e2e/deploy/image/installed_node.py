@@ -33,7 +33,7 @@ def documents(node: LocalNode, cards_mib: Sequence[int], rendered: Sequence[Json
     installed = copy.deepcopy(list(shipped))
     for document in installed:
         if document["kind"] in _LISTENS:
-            _for_our_network(document, node.cluster.url)
+            for_our_network(document, node.cluster.url)
         if document["kind"] == "Deployment":
             document["spec"] |= {"replicas": 1}
         if document["kind"] == "DaemonSet":
@@ -69,8 +69,8 @@ def _is_ready(pod: Json) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def _for_our_network(workload: Json, url: str) -> None:
-    """Give its pods the network of the machine, a port that nobody has, and the address of the API server."""
+def for_our_network(workload: Json, url: str) -> None:
+    """Give its pods the network of the machine, a port that nobody has if any, and the address of the API server."""
     (port,) = free_ports(1)
     server = urlsplit(url)
     pod = workload["spec"]["template"]["spec"]
@@ -84,6 +84,8 @@ def _for_our_network(workload: Json, url: str) -> None:
             "KUBERNETES_SERVICE_PORT": str(server.port),
         }.items()
     )
+    if "ports" not in container:
+        return
     container["ports"][0]["containerPort"] = port
     for probe in ("livenessProbe", "readinessProbe"):
         container[probe]["httpGet"]["host"] = _LOOPBACK

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,33 +26,18 @@ from config.protocol import names
 from config.protocol.inventory import Card, Health
 from e2e.control_plane import cache
 from scheduler.core.engine import Engine
-from scheduler.kube.rest.reviews import User
-from scheduler.tools.page.access import Guard
-from scheduler.tools.page.page_parts import SchedulerParts, page_parts
-from scheduler.tools.page.server import PageServer, serve_page
-from tests.support.builders import READER, UNIT_MIB, bound, card, engine, pod, wire_node
+from scheduler.kube.objects import PodObject
+from scheduler.testing.cluster.cluster import MemoryCluster
+from scheduler.testing.cluster.world import World
+from scheduler.tools.cli.asking import ClusterView
+from scheduler.tools.explain.reading import ClusterSnapshot
+from scheduler.tools.page.server import page_served
+from tests.support.builders import READER, UNIT_MIB, bound, card, engine, pod, wire_node, wire_pod
 from tests.support.repository import ROOT
 
-TOKEN = "token-of-ann"  # noqa: S105 - accepted by nobody but the reviewer below
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=document.title='owned'>"
 TEAMS = ("team-a", "team-b", "team-c")
 _UNITS = (24, 40, 16, 80, 8)
-
-
-class Reviewer:
-    """TOKEN may look at everything but the pods of team-b."""
-
-    async def user_of(self, token: str) -> User | None:
-        """Ann, or nobody."""
-        return User("ann") if token == TOKEN else None
-
-    async def may_get_url(self, user: User, path: str) -> bool:
-        """The page."""
-        return (user.username, path) == ("ann", "/gpushare")
-
-    async def may_list_pods(self, user: User, namespace: str) -> bool:
-        """Her own, and those of team-c."""
-        return user.username == "ann" and namespace in {"team-a", "team-c"}
 
 
 def filled(nodes: int, cards: int = 8) -> Engine:
@@ -63,8 +49,8 @@ def filled(nodes: int, cards: int = 8) -> Engine:
         if number % 4:
             at, index = divmod(number, cards)
             place(made, f"serve-{number}", (f"gpu-{at:05}", index), _UNITS[number % 5], TEAMS[number % 3])
-    made.pod_waiting(pod("too-large", 200, namespace="team-a", priority=5), 0.0)
-    made.pod_waiting(pod(HOSTILE, 300, namespace="team-c"), 0.0)
+    waits(made, "too-large", 200, "team-a", priority=5)
+    waits(made, HOSTILE, 300, "team-c")
     while made.decide(0.0, 0) is not None:
         pass
     return made
@@ -83,15 +69,30 @@ def place(made: Engine, name: str, at: tuple[str, int], units: int, namespace: s
     made.pod_assigned(bound(pod(name, units, namespace=namespace, annotations=on_card), node))
 
 
+_waiting: Final[dict[tuple[str, str], PodObject]] = {}
+
+
+def waits(made: Engine, name: str, units: int, namespace: str = "default", **options: object) -> None:
+    """A pod that waits."""
+    wire = wire_pod(name, units, namespace=namespace, **options)
+    _waiting[namespace, name] = wire
+    made.pod_waiting(READER.read(wire), 0.0)
+
+
+class _WaitingPods(MemoryCluster):
+    """Answers for the pods of `waits`."""
+
+    async def pod(self, namespace: str, name: str) -> PodObject | None:
+        """A waiting pod, as it was made."""
+        return _waiting.get((namespace, name))
+
+
 @asynccontextmanager
-async def serving(made: Engine, guard: Guard) -> AsyncIterator[PageServer]:
-    """The page of this cluster, on loopback."""
-    of = SchedulerParts(engine=made, reader=READER, unit_mib=UNIT_MIB, leads=lambda: True, problem=lambda: "")
-    page = await serve_page(page_parts(of, guard), ("127.0.0.1", 0))
-    try:
-        yield page
-    finally:
-        await page.close()
+async def serving(made: Engine) -> AsyncIterator[str]:
+    """Serve the page of this cluster; its URL."""
+    view = ClusterView(_WaitingPods(World(time.time)), ClusterSnapshot(made, UNIT_MIB), READER)
+    async with page_served(view, str, 0) as url:
+        yield url
 
 
 AXE_VERSION: Final = "4.10.3"

@@ -77,7 +77,7 @@ _SETTLES_S: Final = 45.0
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ControlPlane]:
-    with ControlPlane(readable_store=True) as started:
+    with ControlPlane() as started:
         yield started
 
 

@@ -110,7 +110,7 @@ LONG: Final = Plan(
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ControlPlane]:
-    with ControlPlane(readable_store=True) as started:
+    with ControlPlane() as started:
         yield started
 
 

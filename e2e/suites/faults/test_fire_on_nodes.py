@@ -172,7 +172,7 @@ LONG: Final = Plan(waves=10, pods=30, every_s=15.0, node_faults=(3.0, 9.0), kill
 
 @pytest.fixture
 def cluster(node_ready: None) -> Iterator[ControlPlane]:  # noqa: ARG001 - asked for its skip
-    with ControlPlane(controller_manager=True, readable_store=True) as started:
+    with ControlPlane(controller_manager=True) as started:
         yield started
 
 

@@ -24,8 +24,8 @@ from e2e.bench import workload
 from e2e.control_plane import provider
 from e2e.control_plane.admin import Admin, ApiResponse, Json, done
 from e2e.programs.scheduler_process import SchedulerProcess
+from e2e.soak.seen import Seen
 from e2e.support.gpu_site import NODES, gpu_pod
-from e2e.support.pod_history import PodHistory
 from tests.tenants import changes, crowds, huge_objects
 from tests.tenants.attack import Attack, Manifest, Tenant
 
@@ -90,8 +90,7 @@ class TenantsSite:
         self.paths = [f"/api/v1/namespaces/{namespace}/pods" for namespace in namespaces]
         self.nodes = [node["metadata"]["name"] for node in _nodes()]
         self._admin = admin
-        self._history = PodHistory(admin, self.paths[0])
-        self._created_s: dict[str, float] = {}
+        self._seen = Seen()
         self._numbers = itertools.count()
 
     @property
@@ -102,7 +101,7 @@ class TenantsSite:
 
     async def follow(self) -> None:
         """See the neighbour's pods being bound, until cancelled."""
-        await self._history.follow()
+        await self._seen.follow(self._admin, self.paths[0])
 
     async def waits(self, samples: int) -> Waits:
         """Of so many pods of each kind, one every few milliseconds, whatever becomes of the ones before."""
@@ -128,17 +127,17 @@ class TenantsSite:
         body = gpu_pod(name, 4)
         if by_hand:
             body["spec"]["schedulerName"] = _BY_HAND
-        uid = (await self._admin.create(self.paths[0], body))["metadata"]["uid"]
+        created = (await self._admin.create(self.paths[0], body))["metadata"]
         if by_hand:
             binding: Json = {"metadata": {"name": name}, "target": {"kind": "Node", "name": self.nodes[-1]}}
             await self._admin.create(f"{self.paths[0]}/{name}/binding", binding)
-        seen_s = self._history.bound_at_s
+        pod = self._seen.known(created["uid"], created["namespace"], name)
         try:
-            await self._history.until(lambda: uid in seen_s, within_s=_SOON_S)
+            await asyncio.wait_for(pod.bound.wait(), _SOON_S)
         except TimeoutError:
             return _SOON_S
         await self._admin.delete(f"{self.paths[0]}/{name}", _AT_ONCE)
-        return seen_s[uid] - due_s
+        return _SOON_S if pod.bound_s is None else pod.bound_s - due_s
 
 
 @asynccontextmanager

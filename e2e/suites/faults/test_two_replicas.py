@@ -7,11 +7,10 @@ on later. Every pod is bound once, no card over-committed, and the other one sch
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -20,14 +19,13 @@ import pytest
 
 from config.settings.scheduler import DEFAULT_BIND_TIMEOUT_S
 from e2e.bench import workload
-from e2e.bench.race import ledger
-from e2e.bench.race.ledger import Audit
 from e2e.control_plane import pinned
 from e2e.control_plane.admin import Admin
 from e2e.control_plane.cluster import ControlPlane
+from e2e.fire.recording import Recording
+from e2e.fire.witness import Witness
 from e2e.programs import manifests
 from e2e.programs.scheduler_process import NO_PREDECESSOR, SchedulerProcess
-from e2e.support.pod_history import PodHistory
 
 # Pods are packed card by card: a scheduler that has forgotten the first 300 would fill the same cards again.
 SIZE: Final = workload.Size(nodes=24, pods=1000, templates=50)
@@ -35,9 +33,6 @@ FIRST: Final = 300
 # Eight cards of 79 units each: room for more than FIRST of the largest pods, and for fewer than all of the smallest.
 _HALF: Final = 12
 _NODES: Final = "/api/v1/nodes"
-_EVERY_POD_ONCE: Final = Audit(
-    placed=SIZE.pods, unannotated=0, misbooked=0, overcommitted_cards=0, overcommitted_nodes=0
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +42,20 @@ class Backlog:
     cluster: ControlPlane
     admin: Admin
     path: str
-    history: PodHistory
+    recording: Recording
 
     async def until_bound(self, count: int, within_s: float = 60.0) -> None:
         """Return when so many pods have been seen with a node."""
-        await self.history.until(lambda: len(self.history.bound_at_s) >= count, within_s=within_s)
+        await self.recording.until(lambda: self.witness.bound >= count, within_s=within_s)
 
-    async def faults(self) -> list[str]:
-        """[] when every pod was bound once, and what lies on the cards, recomputed from what there is, fits."""
-        pods = await self.admin.items(self.path)
-        audit = ledger.judged(await self.admin.items(_NODES), pods)
-        return self.history.faults(pods) + [str(audit)] * (audit != _EVERY_POD_ONCE)
+    @property
+    def witness(self) -> Witness:
+        return self.recording.witness
+
+    def faults(self) -> list[str]:
+        """[] when every pod was bound once, is still there, and fits on its cards."""
+        lost = [f"{pod.name} is gone or waits" for pod in self.witness.pods.values() if pod.gone or not pod.node]
+        return lost + [self.witness.report()] * bool(self.witness.faults)
 
     async def make_half_of_the_nodes(self) -> None:
         """From now on some can be bound, and not all, however late it is seen that the first of them are."""
@@ -73,9 +71,9 @@ async def backlog(control_plane: ControlPlane, admin: Admin, namespace: str) -> 
     """The pods, followed until the end; there is no node yet."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     await admin.create_all(path, workload.pods(SIZE))
-    history = PodHistory(admin, path)
-    following = asyncio.create_task(history.follow())
-    yield Backlog(control_plane, admin, path, history)
+    recording = Recording(control_plane.etcd_url, Witness())
+    following = asyncio.create_task(recording.follow())
+    yield Backlog(control_plane, admin, path, recording)
     following.cancel()
     await asyncio.wait({following})
     await admin.delete(_NODES)
@@ -106,7 +104,7 @@ class Site:
         Not until its first pod: that waits for nodes, which the test makes after the leader has ended.
         """
         await self.backlog.until_bound(SIZE.pods)
-        if faults := await self.backlog.faults():
+        if faults := self.backlog.faults():
             pytest.fail("\n".join(faults))
         assert self.standby.lines("pod.bound")
         schedules = self.standby.lines("leader.schedules")[0]
@@ -183,7 +181,7 @@ async def test_a_leader_that_is_stopped_and_goes_on_later_binds_nothing_any_more
     os.kill(site.leader.child.pid, signal.SIGSTOP)
     await site.backlog.make_the_other_nodes()
     await site.standby.said("leader.schedules", within_s=site.after_a_kill_s)
-    await site.backlog.until_bound(len(site.backlog.history.bound_at_s) + 50)
+    await site.backlog.until_bound(site.backlog.witness.bound + 50)
 
     os.kill(site.leader.child.pid, signal.SIGCONT)
 
@@ -196,25 +194,24 @@ async def test_a_leader_that_is_stopped_and_goes_on_later_binds_nothing_any_more
 
 
 async def test_a_scheduler_that_is_killed_in_the_middle_goes_on_where_it_was(backlog: Backlog, tmp_path: Path) -> None:
-    bound_at_s = backlog.history.bound_at_s
     await backlog.make_half_of_the_nodes()
     with SchedulerProcess(backlog.cluster.kubeconfig_path(), tmp_path, NO_PREDECESSOR) as first:
         await backlog.until_bound(FIRST)
         first.kill()
-    before = len(bound_at_s)
+    before = backlog.witness.bound
     await backlog.make_the_other_nodes()
 
     with SchedulerProcess(backlog.cluster.kubeconfig_path(), tmp_path, ALONE) as second:
-        restarted_s = time.monotonic()
+        restarted = datetime.now(UTC)
         await backlog.until_bound(SIZE.pods)
         waited = await second.said("start.waiting")
 
     assert FIRST <= before < SIZE.pods
-    assert await backlog.faults() == []
+    assert backlog.faults() == []
     assert waited["reason"] == "a bind request of the previous process may still take effect"
-    # What the first one had sent takes effect at once; what the second one sends comes after the wait.
-    late_s = [at_s - restarted_s for at_s in bound_at_s.values()]
-    assert not [at_s for at_s in late_s if DEFAULT_BIND_TIMEOUT_S / 2 < at_s < DEFAULT_BIND_TIMEOUT_S]
+    # The log has the lines of the first one, too.
+    bound = [datetime.fromisoformat(line["timestamp"]) for line in second.lines("pod.bound")]
+    assert min(at for at in bound if at > restarted) - restarted > timedelta(seconds=DEFAULT_BIND_TIMEOUT_S)
 
 
 def standing(metrics: dict[tuple[str, str], float]) -> tuple[float, bool]:

@@ -1,6 +1,5 @@
 """A node's cgroups are made where this machine has them: in every hierarchy of v1, or in the only one of v2."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -67,20 +66,3 @@ def test_what_is_missing_of_v2_is_named(cgroups: Path, controllers: str) -> None
     hierarchy(cgroups / "memory")
     missing = node_keeper.missing_controllers()
     assert missing == [name for name in ("cpu", "cpuset", "memory", "pids") if name not in controllers.split()]
-
-
-def test_what_is_missing_of_v1_is_named(cgroups: Path) -> None:
-    hierarchy(cgroups / "cpu")
-    hierarchy(cgroups / "pids")
-    assert node_keeper.missing_controllers() == ["cpuset", "memory"]
-
-
-def test_a_cgroup_that_vanishes_while_it_is_looked_into_holds_nothing(cgroups: Path) -> None:
-    node = hierarchy(cgroups / NAME, cgroup_procs="1\n")
-    for pod in ("first", "second"):
-        hierarchy(node / pod, cgroup_procs="2\n")
-    found = node_keeper.in_cgroups([node])
-    assert (next(found), next(found)) == (1, 2)
-    for pod in ("first", "second"):
-        shutil.rmtree(node / pod)
-    assert list(found) == []

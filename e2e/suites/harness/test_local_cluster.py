@@ -1,27 +1,30 @@
-"""`make cluster` as a newcomer has it: up, a pod that runs with its card, down, and nothing of it is left."""
+"""`make cluster` as a newcomer has it: up, a pod that runs with its card, Ctrl-C, and nothing of it is left."""
 
 import itertools
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from e2e.control_plane import cache
+from e2e.control_plane import binaries, cache
 from e2e.local_cluster import __main__ as commands
-from e2e.local_cluster import record
+from e2e.local_cluster.cluster import home
+from e2e.node import node_programs
 from e2e.support.traces import gone, left_of, mount_namespace, settings, shared_folders
 from tests.support.repository import ROOT
 
 WITHIN_S = 300
-Make = Callable[[str], subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -37,23 +40,53 @@ def own_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield cache.folder()
 
 
+@dataclass
+class Up:
+    """A cluster in its terminal. said: what it has printed so far. folders: with the mount namespace of each node's."""
+
+    process: "subprocess.Popen[str]"
+    said: list[str] = field(default_factory=list)
+    folders: dict[Path, str] = field(default_factory=dict)
+
+    def until(self, beginning: str) -> str:
+        """Return the next line that begins so."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line.strip())
+            if self.said[-1].startswith(beginning):
+                return self.said[-1]
+        pytest.fail("\n".join(self.said))
+
+    def ends(self, how: signal.Signals) -> int:
+        """End it; Ctrl-C reaches all of a terminal's processes."""
+        os.killpg(self.process.pid, how)
+        assert self.process.stdout is not None
+        self.said += map(str.strip, self.process.stdout)
+        return self.process.wait(WITHIN_S)
+
+
 @pytest.fixture
-def make(own_cache: Path) -> Iterator[Make]:
-    """Runs a target of this clone; whatever a test leaves is taken down after it."""
+def up(own_cache: Path) -> Iterator[Up]:
     del own_cache
+    command = ["make", "--no-print-directory", "cluster"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        ending = threading.Timer(2 * WITHIN_S, os.killpg, (process.pid, signal.SIGKILL))
+        ending.start()
+        started = Up(process)
+        try:
+            folders = started.until("Logs: ").removeprefix("Logs: ").split(", ")
+            started.folders = {folder: namespace_in(folder) for folder in map(Path, folders)}
+            yield started
+        finally:
+            ending.cancel()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
-    def run(target: str) -> subprocess.CompletedProcess[str]:
-        command = ["make", "--no-print-directory", target]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S, check=False)
 
-    yield run
-    run("cluster-down")
-
-
-def exports(said: str) -> str:
+def exports(said: Iterable[str]) -> str:
     """The line that a user pastes."""
-    (line,) = (line for line in said.splitlines() if line.lstrip().startswith("export KUBECONFIG="))
-    return line.strip()
+    (line,) = (line.strip() for line in said if line.strip().startswith("export KUBECONFIG="))
+    return line
 
 
 def in_shell(line: str, command: str) -> str:
@@ -89,16 +122,10 @@ def pids_running(program: str, made: Iterable[Path]) -> list[int]:
     return found
 
 
-def folders() -> dict[Path, str]:
-    """Of the cluster that is up, with the mount namespace of each that has one of its own."""
-    written = record.read()
-    assert written is not None
-    own = mount_namespace(os.getpid())
-    found = {}
-    for folder in map(Path, written.folders):
-        namespaces = {namespace_of(pid) for pid in pids_of(folder)} - {own, ""}
-        found[folder] = next(iter(namespaces), "")
-    return found
+def namespace_in(folder: Path) -> str:
+    """The mount namespace of its processes, "" for this one's."""
+    found = {namespace_of(pid) for pid in pids_of(folder)} - {mount_namespace(os.getpid()), ""}
+    return next(iter(found), "")
 
 
 def namespace_of(pid: int) -> str:
@@ -119,32 +146,26 @@ def kept(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def what_dies_starts_again(line: str, made: Iterable[Path]) -> None:
+def what_dies_starts_again(line: str, up: Up) -> None:
     """Everything is killed at once, and then a new pod runs."""
-    dying = {program: pids_running(program, made) for program in PROGRAMS}
+    dying = {program: pids_running(program, up.folders) for program in PROGRAMS}
     assert [len(pids) for pids in dying.values()] == [1, 1, 2, 2, 1, 2]
     for pid in itertools.chain(*dying.values()):
         os.kill(pid, signal.SIGKILL)
     in_shell(line, NEW_POD_RUNS)
-    ended = [
-        entry.split()[0] for entry in (record.home() / "log").read_text().splitlines() if "starting it again" in entry
-    ]
-    assert {"etcd", "kube-apiserver", "containerd", "kubelet", "gpushare-scheduler"} <= set(ended)
 
 
 @pytest.mark.usefixtures("node_ready")
-def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays(make: Make, own_cache: Path) -> None:
+def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays(
+    own_cache: Path, request: pytest.FixtureRequest
+) -> None:
     before = (settings(), shared_folders())
     cached = kept(own_cache)
-
-    up = make("cluster")
-    assert up.returncode == 0, up.stdout + up.stderr
-    steps = [
-        line.split(":")[0].strip() for line in up.stdout.splitlines() if line.startswith("  ") and " of " in line[:8]
-    ]
+    up: Up = request.getfixturevalue("up")
+    steps = [line.split(":")[0] for line in up.said if " of " in line[:6]]
     assert steps == [f"{number} of 6" for number in range(1, 7)]
-    line, made = exports(up.stdout), folders()
-    assert len(made) == 3
+    line = exports(up.said)
+    assert len(up.folders) == 3
     units = "'{.items[*].status.allocatable.aliyun\\.com/gpu-mem}'"
     assert in_shell(line, f"kubectl get nodes -o jsonpath={units}") == "32 80"
 
@@ -161,30 +182,32 @@ def test_a_pod_of_a_newcomer_runs_with_its_card_and_nothing_of_the_cluster_stays
     assert in_shell(line, "kubectl exec first-pod -- echo within").strip() == "within"
 
     assert "4 admission policies are enforced" in in_shell(line, "kubectl gpushare doctor")
-    in_shell(line, f"gpushare-device-plugin fault --control {record.home()}/faults/n2 --card 0 --xid 79")
+    in_shell(line, f"gpushare-device-plugin fault --control {home()}/faults/n2 --card 0 --xid 79")
     in_shell(line, until_top_shows("^n2 .*xid-79"))
-    in_shell(line, f"gpushare-device-plugin fault --control {record.home()}/faults/n2 --card 0 --back")
+    in_shell(line, f"gpushare-device-plugin fault --control {home()}/faults/n2 --card 0 --back")
     in_shell(line, until_top_shows("^n2 +1 +80 +0 +80 "))
 
-    what_dies_starts_again(line, made)
+    what_dies_starts_again(line, up)
 
-    again = make("cluster")
-    assert (again.returncode, again.stdout.splitlines()[0]) == (0, "A cluster is up already.")
-    assert exports(again.stdout) == line
+    again = subprocess.run(
+        ["make", "cluster"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert "A cluster is up already." in again
+    assert exports(again) == line
 
-    down = make("cluster-down")
-    assert down.returncode == 0, down.stdout + down.stderr
-    assert {folder: left_of(folder, namespace) for folder, namespace in made.items()} == {folder: [] for folder in made}
+    up.ends(signal.SIGINT)
+    ended = {said.split()[0] for said in up.said if said.endswith("starting it again")}
+    assert {"etcd", "kube-apiserver", "containerd", "kubelet", "gpushare-scheduler"} <= ended
+    assert "gone" in up.said
+    assert [left for folder, namespace in up.folders.items() for left in left_of(folder, namespace)] == []
     assert (settings(), shared_folders()) == before
     assert kept(own_cache) == cached
-    assert make("cluster-down").stdout == "No cluster is up.\n"
 
 
-@pytest.mark.usefixtures("node_ready")
-def test_what_is_installed_passes_the_tests_of_an_existing_cluster(make: Make) -> None:
-    assert make("cluster").returncode == 0
+@pytest.mark.usefixtures("node_ready", "up")
+def test_what_is_installed_passes_the_tests_of_an_existing_cluster() -> None:
     named = {
-        "E2E_KUBECONFIG": str(record.home() / "kubeconfig"),
+        "E2E_KUBECONFIG": str(home() / "kubeconfig"),
         "E2E_CONTEXT": "gpushare-local",
         "E2E_PROVIDER": "existing",
     }
@@ -197,73 +220,9 @@ def test_what_is_installed_passes_the_tests_of_an_existing_cluster(make: Make) -
 
 
 @pytest.mark.usefixtures("node_ready")
-def test_after_a_crash_of_everything_that_would_tidy_up_nothing_is_left(make: Make, own_cache: Path) -> None:
-    cached = kept(own_cache)
-    up = make("cluster")
-    assert up.returncode == 0, up.stdout + up.stderr
-    in_shell(exports(up.stdout), "kubectl apply -f docs/examples/first-pod.yaml")
-    in_shell(exports(up.stdout), "kubectl wait --for=condition=Ready pod/first-pod --timeout=60s")
-    made, written = folders(), record.read()
-    assert written is not None
-    tidying = [pid for folder in made for pid in pids_of(folder) if is_tidying(pid)]
-    assert len(tidying) == 3
-
-    for pid in (*tidying, written.keeper):
-        os.kill(pid, signal.SIGKILL)
-    assert any(left_of(folder) for folder in made)
-    down = make("cluster-down")
-
-    assert down.returncode == 0, down.stdout + down.stderr
-    assert {folder: gone(folder, namespace) for folder, namespace in made.items()} == {folder: [] for folder in made}
-    assert kept(own_cache) == cached
-
-
-def is_tidying(pid: int) -> bool:
-    """Whether the process is one that tidies up after others. One that has ended since it was found is none."""
-    try:
-        command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-    return b"node_keeper.py" in command_line or b"sweeper.py" in command_line
-
-
-def test_what_a_machine_that_was_switched_off_has_left_is_removed(
-    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = kept(own_cache)
-    folder = tmp_path / "gpushare-e2e-0"
-    (folder / "etcd").mkdir(parents=True)
-    record.write([str(folder), str(tmp_path / "absent")])
-    (record.home() / "kubeconfig").touch()
-    # Without root it would ask for it first, although nothing here belongs to anybody else.
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-
-    assert commands.down() == 0
-
-    assert not folder.exists()
-    assert kept(own_cache) == before
-    assert "gone after" in capsys.readouterr().out
-    assert commands.down() == 0
-    assert capsys.readouterr().out == "No cluster is up.\n"
-    assert kept(own_cache) == before
-
-
-def test_processes_that_name_the_folder_are_ended_and_no_others(tmp_path: Path) -> None:
-    folder = tmp_path / "gpushare-e2e-1"
-    folder.mkdir()
-    sleep = "import sys, time; time.sleep(60)"
-    named = subprocess.Popen([sys.executable, "-c", sleep, str(folder / "a")])
-    other = subprocess.Popen([sys.executable, "-c", sleep, str(tmp_path / "b")])
-    try:
-        record.remove(folder)
-        assert named.wait(10) == -signal.SIGKILL
-        assert other.poll() is None
-        assert not folder.exists()
-    finally:
-        named.kill()
-        other.kill()
-        named.wait()
-        other.wait()
+def test_nothing_is_left_when_it_is_killed(up: Up) -> None:
+    up.ends(signal.SIGKILL)
+    assert [left for folder, namespace in up.folders.items() for left in gone(folder, namespace)] == []
 
 
 @pytest.mark.usefixtures("own_cache")
@@ -280,28 +239,23 @@ def test_without_root_and_sudo_one_line_says_what_is_missing_before_anything_is_
 
 @pytest.mark.usefixtures("own_cache")
 def test_another_user_than_root_gets_it_by_sudo_with_a_cache_and_a_path_of_his_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said = tmp_path / "said"
-    sudo = tmp_path / "bin" / "sudo"
-    sudo.parent.mkdir()
-    sudo.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{shlex.quote(str(said))}\n')
-    sudo.chmod(0o755)
-    record.write([])
+    given: list[list[str]] = []
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setenv("PATH", f"{sudo.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/sudo")
+    monkeypatch.setattr(os, "execvp", lambda _, command: given.append(command))
+    monkeypatch.setattr(binaries, "ensure", lambda _: {})
+    monkeypatch.setattr(node_programs, "programs", dict)
+    monkeypatch.setattr(node_programs, "lacking", lambda *, root: None if root is False else "root")
 
-    assert commands.down() == 0
+    commands.up()
 
-    assert capsys.readouterr().out == ""
-    given = said.read_text().splitlines()
-    assert given[0] == "env"
-    assert {
-        f"XDG_CACHE_HOME={os.environ['XDG_CACHE_HOME']}",
-        f"PATH={os.environ['PATH']}",
-        "PYTHONDONTWRITEBYTECODE=1",
-    } <= set(given)
-    assert given[-4:] == [sys.executable, "-m", "e2e.local_cluster", "down"]
+    ((*start, _python, _flag, module, verb),) = given
+    assert start[:2] == ["sudo", "env"]
+    own = [f"XDG_CACHE_HOME={os.environ['XDG_CACHE_HOME']}", f"PATH={os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE=1"]
+    assert {*own} <= {*start}
+    assert (module, verb) == ("e2e.local_cluster", "hold")
 
 
 def test_it_takes_no_package_that_only_tests_need() -> None:

@@ -1,7 +1,6 @@
 """The node of our own: pods run on it, and nothing of it stays."""
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -9,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.control_plane.admin import Access, Admin, Json, seen
+from e2e.control_plane.admin import Access, Admin
 from e2e.control_plane.processes import Died
 from e2e.control_plane.provider import ExistingCluster
-from e2e.node.containers import NoSuchContainer
 from e2e.node.local_node import LocalNode
 from e2e.node.node_pods import PODS, bind, busybox, pod, running, runs
 from e2e.node.node_programs import NodeUnavailable, require
@@ -41,10 +39,6 @@ def boot_of_the_machine() -> str:
     return Path(_BOOT_ID).read_text()
 
 
-def has_failed(found: Json) -> bool:
-    return bool(found["status"]["phase"] == "Failed")
-
-
 async def test_a_pod_that_a_binding_put_on_the_node_runs_and_can_be_read_from_within(
     node: LocalNode, on_node: Admin
 ) -> None:
@@ -53,17 +47,6 @@ async def test_a_pod_that_a_binding_put_on_the_node_runs_and_can_be_read_from_wi
         assert container.environment()["COLOUR"] == "red = or blue"
         assert container.execute("sh", "-c", "echo $COLOUR; ls /bin/sh").split("\n") == ["red = or blue", "/bin/sh", ""]
         assert sorted(container.output().split()) == ["err", "out"]
-
-
-async def test_a_container_that_does_not_run_is_missing(node: LocalNode, on_node: Admin) -> None:
-    async with running(on_node, node.name, pod("short", restartPolicy="Never")) as found:
-        container = node.container(found)
-        with pytest.raises(NoSuchContainer, match="pod default/short has no container other"):
-            node.container(found, "other")
-        os.kill(container.pid, signal.SIGKILL)
-        await seen(on_node, PODS, has_failed, {"fieldSelector": "metadata.name=short"}, within_s=20)
-        with pytest.raises(NoSuchContainer, match=container.id):
-            container.environment()
 
 
 def test_a_program_of_the_node_gets_sigterm_as_any_other(node: LocalNode) -> None:

@@ -142,6 +142,7 @@ SAYS: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/inspect.md": {"curl": '"name":"n1"'},
     "docs/page.md": {
         "gpushare-scheduler demo": "http://127.0.0.1:",
+        "kubectl gpushare page": "The page is at http://127.0.0.1:",
         "kubectl -n kube-system port-forward": "Forwarding from 127.0.0.1:",
     },
     "docs/simulate.md": {"gpushare-scheduler simulate": "Pods placed: 12, ended since: 1, waiting: 1."},

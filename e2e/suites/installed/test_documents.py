@@ -35,7 +35,7 @@ from tests.support.documents import document_commands
 from tests.support.repository import ROOT
 
 # What has no end of its own: it is ended once it has said what it is to say, or after a minute.
-_ENDLESS: Final = re.compile(r"logs .* -f$|port-forward .*[^&]$|demo .*--serve")
+_ENDLESS: Final = re.compile(r"logs .* -f$|port-forward .*[^&]$|demo .*--serve|gpushare page")
 _ENDED: Final = 124
 _WITHIN_S: Final = 300
 _LOOKS: Final = 1200  # every 50 ms

@@ -66,7 +66,6 @@ class LegacyPlugin:
 
 
 _UNITS = 15
-_SOON_S = 60.0
 
 
 @asynccontextmanager

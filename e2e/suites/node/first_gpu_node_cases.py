@@ -207,7 +207,6 @@ class Typed:
     says: str = ""
 
 
-_PLUGIN: Final = "gpushare-device-plugin"
 # In the order of the document, without what the table below has.
 TYPED: Final[Mapping[str, Typed]] = {
     "nvidia-ctk --version": Typed("node", "NVIDIA Container Toolkit CLI"),

@@ -109,7 +109,8 @@ _HELD_CARD: Final = pod(
     containers=[container(limits={names.GPU_MEM: "12"})],
     meta={"annotations": {names.ALLOCATION: '{"0":{"0":12}}', names.UNIT_MIB: "1024"}},
 )
-_NO_CARD: Final = node("a")
+
+
 _ANYWHERE: Final = volume("v", claim="c")
 _BOUND_CLAIM: Final = claim("c", bound_to="v")
 _UNBOUND: Final = claim("c")

@@ -19,7 +19,7 @@ from scheduler.kube.rest.bare_connections import JSON
 from scheduler.kube.rest.client_config.connect import Connection
 from scheduler.kube.rest.decoding import Decoder
 from scheduler.kube.rest.failures import MALFORMED
-from scheduler.kube.rest.reviews import NEEDED, Reviews, Right, missing_rights
+from scheduler.kube.rest.reviews import NEEDED, Right, missing_rights
 from scheduler.kube.rest.transport import STRATEGIC_MERGE_PATCH, Transport
 from scheduler.kube.rest.watching import Watching, WatchOptions
 from scheduler.kube.versions import ServerVersion
@@ -193,11 +193,6 @@ class KubeCluster:
     async def missing_rights(self, needed: Sequence[Right] = NEEDED) -> list[str]:
         """Needed rights that this account lacks, one readable line each. Raises ApiError."""
         return await missing_rights(self._transport, self._timeout_s, needed)
-
-    @property
-    def reviews(self) -> Reviews:
-        """Reviews of users and their rights, over the same connections."""
-        return Reviews(self._transport)
 
     async def server_version(self) -> ServerVersion:
         """Version of the API server. Raises ApiError."""

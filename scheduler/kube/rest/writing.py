@@ -156,13 +156,10 @@ def leases_path(namespace: str) -> str:
 
 def lease_body(wanted: WantedLease) -> bytes:
     """Body for a new Lease, or a strategic merge patch of the Lease at that version."""
-    metadata: dict[str, object]
+    metadata: dict[str, object] = {"name": wanted.name}
     if wanted.version:
-        annotations = {leases.PODS_SEEN: wanted.pods_version, leases.PAGE_URL: wanted.page_url}
+        annotations = {leases.PODS_SEEN: wanted.pods_version}
         metadata = {"resourceVersion": wanted.version, "annotations": annotations}
-    else:
-        page_url = {} if wanted.page_url is None else {"annotations": {leases.PAGE_URL: wanted.page_url}}
-        metadata = {"name": wanted.name, **page_url}
     kind = {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1"}
     return _ENCODER.encode({"metadata": metadata, "spec": wanted.spec, **kind})
 

@@ -5,17 +5,22 @@ about many nodes is bounded: a few models, and a few reasons for each health sta
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.framework.plugin import CardRejection, CardVerdict, Detail, Numbers, Rejection
+from config.protocol import inventory
+from scheduler.framework.card_rules import CARD_RULES
+from scheduler.framework.cycle_state import CycleState
+from scheduler.framework.plugin import Detail, Numbers, Rejection
 from scheduler.plugins.card.card_choice import eligible, having, held_by_terminating, named, selected
 from scheduler.pods.gpu_request import BY_MPS, BY_TURNS, ENFORCED, WHOLE, GpuRequest
+from scheduler.pods.pod import Pod
+from scheduler.process.terminal import one_line
 from scheduler.state.cards.card_columns import CardColumns
 from scheduler.state.cards.node_inventory import GpuState, Out
 from scheduler.state.columns.arrays import BoolArray, Int8Array, RowArray, Rows
@@ -36,21 +41,13 @@ OUT_OF_USE: Final[Mapping[Out, str]] = {
     Out.CORDONED: "node(s) had cordoned cards",
     Out.ANNOUNCED_TWICE: "node(s) had cards with a UUID that another node also announces",
 }
-_ONE: Final[Mapping[Out, str]] = {
-    Out.UNHEALTHY: "unhealthy card",
-    Out.SUSPECT: "suspect card",
-    Out.LISTED: "card listed in ConfigMap unhealthy-gpu-<node>",
-    Out.CORDONED: "cordoned card",
-    Out.ANNOUNCED_TWICE: "card with a UUID that another node also announces",
-}
 _MANY: Final[Mapping[Out, str]] = {out: text.removeprefix("node(s) had ") for out, text in OUT_OF_USE.items()}
+_ONE: Final[Mapping[Out, str]] = {out: text.replace("cards", "card", 1) for out, text in _MANY.items()}
+NOT_ENFORCED: Final = "memory is not enforced"
 # By trait: (reason for nodes with too few cards that have it, why a card without it does not suit).
 _WITHOUT: Final[Mapping[int, tuple[str, str]]] = {
     WHOLE: ("node(s) had too few whole cards (CUDA uses one MIG instance per process)", "one MIG instance, not a card"),
-    ENFORCED: (
-        "node(s) had too few cards on which memory is enforced (gpushare/isolation: required)",
-        "memory is not enforced",
-    ),
+    ENFORCED: ("node(s) had too few cards on which memory is enforced (gpushare/isolation: required)", NOT_ENFORCED),
     BY_MPS: ("node(s) had too few cards with MPS (gpushare/compute-mode: mps)", "without MPS"),
     BY_TURNS: ("node(s) had too few cards without MPS (gpushare/compute-mode: time-slicing)", "with MPS"),
 }
@@ -274,33 +271,47 @@ def _nth_freest(cards: CardColumns, request: GpuRequest, rows: RowArray, among: 
     return _NthFreest(most, largest, places, order[: rank + 1, places])
 
 
-def verdicts(
-    cards: CardColumns, request: GpuRequest, row: int, rejections: Sequence[CardRejection]
-) -> list[CardVerdict]:
-    """Return the state of each card of `row` for the pod. rejections: from the card rules, [cards, 1] each."""
-    rows = slice(row, row + 1)
-    wanted, may = named(cards, request, rows)[:, 0], eligible(cards, request, rows)[:, 0]
+class CardVerdict(NamedTuple):
+    """State of one card for a pod. free: units, >= 0. why: why the pod cannot use the card, or "".
+
+    health: with its reason, such as `unhealthy (xid-79)`, and anything else that takes the card out of use.
+    """
+
+    slot: int
+    free: int
+    health: str
+    why: str
+
+
+def verdicts(pod: Pod, tables: Tables, state: CycleState, row: int) -> list[CardVerdict]:
+    """Return the state of each card of `row` by itself; empty if no node can ever take the pod, or for no request."""
+    cards, request, rules, rows = tables.cards, pod.template.gpu_request, state.find(CARD_RULES), slice(row, row + 1)
+    if request is None or rules is None:
+        return []
     found = []
-    for slot in range(len(cards.slots[row])):
-        free = max(0, int(cards.stored.free[slot, row]))
-        short = max(0, request.units_per_card - free)
-        if not wanted[slot]:
-            why = _not_requested(request)
-        elif missing := request.traits & ~int(cards.stored.traits[slot, row]):
-            why = next(text for trait, (_, text) in _WITHOUT.items() if missing & trait)
-        elif not may[slot]:
-            why = _bar(cards, request, row, slot)
-        else:
-            rule = next((one.reason for one in rejections if one.rejected[slot, 0]), "")
-            why = f"{short} short" if short else rule
-        health = _health(cards, row, slot)
-        found.append(CardVerdict(slot, free, short if may[slot] else 0, health, why))
+    with cards.viewing(cards.width_of(row)):
+        rejections = rules.rejections(pod, tables, state, rows, cards.units[:, rows].shape)
+        wanted, may = named(cards, request, rows)[:, 0], eligible(cards, request, rows)[:, 0]
+        for slot in range(len(cards.slots[row])):
+            free = max(0, int(cards.stored.free[slot, row]))
+            if not wanted[slot]:
+                named_by = (*(("model",) if request.models else ()), *(("UUID",) if request.uuids else ()))
+                why = f"not a requested {' or '.join(named_by)}"
+            elif missing := request.traits & ~int(cards.stored.traits[slot, row]):
+                why = _without(missing, cards.slots[row][slot].card)
+            elif not may[slot]:
+                why = _bar(cards, request, row, slot)
+            elif free < request.units_per_card:
+                why = f"{request.units_per_card - free} short"
+            else:
+                why = next((one.reason for one in rejections if one.rejected[slot, 0]), "")
+            found.append(CardVerdict(slot, free, _health(cards, row, slot), why))
     return found
 
 
-def _not_requested(request: GpuRequest) -> str:
-    asked = (*(("model",) if request.models else ()), *(("UUID",) if request.uuids else ()))
-    return f"not a requested {' or '.join(asked)}"
+def _without(missing: int, card: inventory.Card) -> str:
+    trait, (_, text) = next((trait, texts) for trait, texts in _WITHOUT.items() if missing & trait)
+    return f"{text}: {one_line(card.unenforced)}" if trait == ENFORCED and card.unenforced else text
 
 
 def _health(cards: CardColumns, row: int, slot: int) -> str:

@@ -13,11 +13,11 @@ import numpy as np
 from pydantic import Field
 
 from config.protocol.allocation import LegacyFields, encode
+from config.settings.duration import Seconds
 from scheduler.framework.card_rules import CARD_RULES, NO_CARD_RULES, CardRules
 from scheduler.framework.cycle_state import CycleState, StateKey
 from scheduler.framework.plugin import (
     MAX_SCORE,
-    CardVerdict,
     Detail,
     FilterPlugin,
     Numbers,
@@ -51,9 +51,10 @@ from scheduler.plugins.card.card_reasons import (
     memory_reason,
     narrowed,
     out_of_use,
-    verdicts,
 )
-from scheduler.plugins.card.fragmentation import PlacementEffect, on_best_card, on_cards
+from scheduler.plugins.fragmentation.placement_effect import PlacementEffect, on_best_card, on_cards
+from scheduler.plugins.fragmentation.requests_seen import HALF_LIFE_S
+from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.pods.gpu_request import GpuRequest, PlacementPolicy, ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.state.amounts import Amount
@@ -66,6 +67,7 @@ from scheduler.state.columns.arrays import BoolArray, Int64Array, RowArray, Rows
 from scheduler.state.columns.row_masks import count_of, only_row
 from scheduler.state.tables import Tables
 
+_LONGEST_HALF_LIFE_S: Final = 365 * 86_400.0
 PlacementPolicyName: TypeAlias = Literal["binpack", "spread", "fragmentation"]
 # Plain numbers: comparing an array with an IntEnum member takes ten times as long.
 _READY: Final = int(GpuState.READY)
@@ -85,6 +87,14 @@ class GpuShareArgs(PluginArgs):
     node_policy: PlacementPolicyName = Field(
         default="binpack",
         description="Which node to prefer, by the same criteria, applied to all GPU memory of the node.",
+    )
+    requests_half_life_s: Seconds = Field(
+        default=HALF_LIFE_S,
+        validation_alias="requestsHalfLife",
+        ge=60.0,
+        le=_LONGEST_HALF_LIFE_S,
+        description="The policy `fragmentation` learns from past requests. After this time, a request counts half. If "
+        "profiles differ, the last one counts.",
     )
 
 
@@ -120,8 +130,8 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     Pods without gpu-mem are kept away from nodes with idle cards, whose future pods need the CPU: `binpack` scores the
     booked share of the usable cards, `fragmentation` works as for other pods, `spread` scores nothing.
     Within the node, the card scores come first; then the policy picks the tightest card that fits, the emptiest, or the
-    card that is least useful for typical pods; then the lower slot. A card set chooser of the profile replaces all
-    this. A pod's annotations `gpushare/card-policy` and `gpushare/node-policy` override the arguments.
+    card that is least useful for typical pods; then the lower slot. A pod's annotations `gpushare/card-policy` and
+    `gpushare/node-policy` override the arguments.
 
     Writes every allocation annotation of the Binding
     ([protocol](../../docs/develop/protocol.md#what-the-scheduler-writes)).
@@ -139,6 +149,10 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         super().__init__(args, resources)
         self._card_policy = PlacementPolicy(self.args.card_policy)
         self._node_policy = PlacementPolicy(self.args.node_policy)
+
+    def start(self, tables: Tables) -> None:
+        """Learn usual requests from the first pod on, whatever the policy: metrics measure fragmentation by them."""
+        tables.fact(TargetWorkload).seen.half_life_s = self.args.requests_half_life_s
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:  # noqa: ARG002 - the pod says all
         """Reject an invalid request; skip pods without gpu-mem."""
@@ -173,14 +187,6 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         large_enough = by_width(cards, rows, lambda group: could_hold(cards, _request(pod), group))
         stays = ~(ready & large_enough & (cards.allocatable[rows] >= _request(pod).units))
         return [replace(rejection, unresolvable=stays) for rejection in found]
-
-    def verdicts(self, pod: Pod, tables: Tables, state: CycleState, row: int) -> Sequence[CardVerdict]:
-        """Return the state of each card by itself; `diagnose` covers the node's state and total."""
-        cards, rows = tables.cards, slice(row, row + 1)
-        with cards.viewing(cards.width_of(row)):
-            shape = cards.units[:, rows].shape
-            rejections = _card_rules(state).rejections(pod, tables, state, rows, shape)
-            return verdicts(cards, _request(pod), row, rejections)
 
     def minimum_request(self, pod: Pod) -> Mapping[Amount, int]:
         """Return the memory that the pod needs on its best card, and in total on the node."""
@@ -229,7 +235,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         Cached for further queries about the row, because the pod usually goes there.
         """
         rules, policy = _card_rules(state), self._policy_of(_request(pod))
-        if rules.scorers or rules.chooser is not None or policy is PlacementPolicy.FRAGMENTATION:
+        if rules.scorers or policy is PlacementPolicy.FRAGMENTATION:
             return []
         last, version = state.find(_SLOTS), tables.changes.version
         if last is not None and last[:2] == (row, version):
@@ -256,7 +262,7 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
         request, rules = pod.template.gpu_request, _card_rules(state)
         if request is None:
             return on_cards(pod, tables, rows, np.zeros((0, count_of(rows, tables.capacity)), dtype=np.intp))
-        if rules.scorers or rules.chooser is not None or self._policy_of(request) is not PlacementPolicy.FRAGMENTATION:
+        if rules.scorers or self._policy_of(request) is not PlacementPolicy.FRAGMENTATION:
             return on_cards(pod, tables, rows, self._chosen(pod, tables, state, rows))
         return self._on_best_card(pod, tables, state, rows).scores
 
@@ -293,12 +299,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     def _choose(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> RowArray:
         request, rules = _request(pod), _card_rules(state)
         policy = self._policy_of(request)
-        if policy is PlacementPolicy.FRAGMENTATION and not rules.scorers and rules.chooser is None:
+        if policy is PlacementPolicy.FRAGMENTATION and not rules.scorers:
             return self._on_best_card(pod, tables, state, rows).slots
         fits = _fits(pod, tables, state, rows)
-        slots = rules.chosen(pod, tables, state, rows, fits)
-        if slots is not None:
-            return slots
         scores = rules.scores(pod, tables, state, rows, fits.shape) if rules.scorers else ()
         return chosen_slots(tables.cards, request, policy, rows, fits, scores)
 

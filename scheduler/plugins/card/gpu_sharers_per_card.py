@@ -14,7 +14,7 @@ from scheduler.pods.pod import Pod
 from scheduler.state.cards.node_inventory import MOST_SHARERS, max_sharers
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import Int64Array, Rows, resized
-from scheduler.state.facts.fact import NodeFact
+from scheduler.state.facts.fact import Fact
 
 if TYPE_CHECKING:
     from scheduler.state.tables import Tables
@@ -58,24 +58,16 @@ class GpuSharersPerCard(CardFilterPlugin):
         return np.where(limits > 0, limits, self.args.max_sharers or MOST_SHARERS + 1)
 
 
-class MaxSharers(NodeFact[None]):
+class MaxSharers(Fact):
     """Limits of the nodes. limits: int64[nodes], each node's annotation; 0 if it has none.
 
     nodes: number of nodes with that annotation.
     """
 
-    counts_pods: ClassVar[bool] = False
-
     def __init__(self, tables: "Tables") -> None:
         super().__init__(tables)
         self.limits: Int64Array = np.zeros(tables.capacity, dtype=np.int64)
         self.nodes = 0
-
-    def read(self, pod: Pod) -> None:
-        """Never called: the fact counts no pods."""
-
-    def book(self, row: int, read: None, sign: int) -> None:
-        """Never called: the fact counts no pods."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
         text = "" if node is None else (node.metadata.annotations or {}).get(names.MAX_SHARERS, "")

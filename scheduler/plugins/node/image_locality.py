@@ -42,7 +42,7 @@ class ImageLocality(ScorePlugin):
         """Score pods with containers, which is every pod that the API server accepted."""
         return bool(pod.template.images)
 
-    def cluster_input(self, pod: Pod, tables: Tables) -> Hashable:
+    def cache_key(self, pod: Pod, tables: Tables) -> Hashable:
         """Return the number of nodes, and how many have each image; None if no node has any: every score is 0."""
         found = [tables.images.count_and_size(name) for name in _wanted(pod.template)]
         return (len(tables.row_of), *found) if any(count for count, _ in found) else None

@@ -16,7 +16,7 @@ from scheduler.pods.declared_features import FEATURES
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.columns.arrays import BoolArray, Rows, resized
-from scheduler.state.facts.fact import Columns, NodeFact
+from scheduler.state.facts.fact import Columns, Fact
 from scheduler.state.tables import Tables
 
 REASON: Final = "node(s) didn't match Pod's required features"
@@ -51,20 +51,12 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
         return (Rejection(np.logical_or.reduce(lacking), REASON),)
 
 
-class DeclaredFeatures(NodeFact[None]):
+class DeclaredFeatures(Fact):
     """Nodes by declared feature. declared: feature -> bool[nodes], for features that pods can need."""
-
-    counts_pods: ClassVar[bool] = False
 
     def __init__(self, tables: Columns) -> None:
         super().__init__(tables)
         self.declared: dict[str, BoolArray] = {name: np.zeros(tables.capacity, dtype=np.bool_) for name in FEATURES}
-
-    def read(self, pod: Pod) -> None:
-        """Never called: the fact counts no pods."""
-
-    def book(self, row: int, read: None, sign: int) -> None:
-        """Never called: the fact counts no pods."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
         of_node = () if node is None else node.status.declared_features

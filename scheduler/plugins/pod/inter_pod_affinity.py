@@ -94,7 +94,11 @@ class InterPodAffinity(FilterPlugin, DomainScorePlugin):
     on_by_default: ClassVar[bool] = True
     depends: ClassVar[Change] = Change.LABELS | Change.PODS | Change.DOMAINS
     default_weight: ClassVar[int] = 2
-    facts = (AntiAffinity, MatchingPods, NodeDomains)
+
+    def start(self, tables: Tables) -> None:
+        """Count from the first pod on."""
+        for fact in (AntiAffinity, MatchingPods, NodeDomains):
+            tables.fact(fact)
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:
         """Reject nodes without pods that the pod requires, with pods that it excludes, or with pods that exclude it."""

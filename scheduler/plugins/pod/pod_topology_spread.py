@@ -114,12 +114,16 @@ class PodTopologySpread(PreFilterPlugin, FilterPlugin, DomainScorePlugin):
     on_by_default: ClassVar[bool] = True
     depends: ClassVar[Change] = Change.LABELS | Change.DOMAINS
     default_weight: ClassVar[int] = 2
-    facts = (MatchingPods, NodeDomains)
 
     def __init__(self, args: Any = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: ANN401, B008 - as Plugin
         super().__init__(args, resources)
         self._partial = self.args.defaulting_type == "System"
         self._defaults = _SYSTEM if self._partial else tuple(map(_read, self.args.default_constraints))
+
+    def start(self, tables: Tables) -> None:
+        """Count from the first pod on."""
+        tables.fact(MatchingPods)
+        tables.fact(NodeDomains)
 
     def pre_filter(self, pod: Pod, tables: Tables, state: CycleState) -> PreFilterResult:
         """Prepare the spread; only hard constraints reject."""

@@ -5,8 +5,8 @@ request is missing; ties by node name. Nodes of expired reservations come last, 
 reservation waits only for pods of the same or a lower priority.
 """
 
-from collections.abc import Collection, Generator, Iterator
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from scheduler.plugins.preemption.victims_by_amounts import by_amounts, promisin
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.state.amounts import NOTHING, Amount, available_on
 from scheduler.state.columns.arrays import Int64Array, RowArray
+from scheduler.state.pod_record import PodRecord
 
 if TYPE_CHECKING:
     from scheduler.framework.what_if import WhatIf
@@ -24,13 +25,10 @@ _MOST_TRIED: Final = 16
 # Both numbers are higher than the memory of any card.
 _LAST: Final = 2**32
 _NEVER: Final = 2**40
-# (row, card slot) of expired reservations; the slot is NO_CARD for a pod without cards.
-Reserved: TypeAlias = Collection[tuple[int, int]]
-NO_CARD: Final = -1
 
 
 def best_reservation(
-    what_if: "WhatIf", priority: int, gpu_mem: str, expired: Reserved = ()
+    what_if: "WhatIf", priority: int, gpu_mem: str, expired: Sequence[PodRecord] = ()
 ) -> Generator[None, None, Candidate | None]:
     """Find the node and cards to reserve, in steps; None if none of the first nodes would take the pod.
 
@@ -48,7 +46,9 @@ def best_reservation(
     return None
 
 
-def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, expired: Reserved) -> Int64Array:
+def missing_on_cards(
+    what_if: "WhatIf", request: GpuRequest, rows: RowArray, expired: Sequence[PodRecord]
+) -> Int64Array:
     """Return int64[cards, rows]: units to free on each card; a very large number if the card cannot be used.
 
     For cards of `expired` reservations, the number is higher than the memory of any card.
@@ -61,9 +61,10 @@ def missing_on_cards(what_if: "WhatIf", request: GpuRequest, rows: RowArray, exp
     shown = min(len(counted), len(missing))
     missing[:shown][counted[:shown, rows] < request.units_per_card] = _NEVER
     missing[~stored.usable[:, rows]] = _NEVER
-    for row, slot in expired:
-        if slot != NO_CARD:
-            missing[slot, rows == row] += _LAST
+    for record in expired:
+        for column in np.flatnonzero(rows == what_if.tables.row_of.get(record.node, -1)).tolist():
+            cards = enumerate(what_if.tables.cards.slots[rows[column]])
+            missing[[slot for slot, its in cards if its.card.index in record.written.per_card], column] += _LAST
     return missing
 
 
@@ -75,7 +76,7 @@ def _without_kept(what_if: "WhatIf", priority: int, rows: RowArray) -> RowArray:
     return rows[~np.isin(rows, kept)] if kept else rows
 
 
-def _least_missing_first(what_if: "WhatIf", rows: RowArray, expired: Reserved) -> list[int]:
+def _least_missing_first(what_if: "WhatIf", rows: RowArray, expired: Sequence[PodRecord]) -> list[int]:
     if not len(rows):
         return []
     asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and what_if.minimum[amount] > 0]
@@ -85,13 +86,14 @@ def _least_missing_first(what_if: "WhatIf", rows: RowArray, expired: Reserved) -
     if request is not None and what_if.minimum[Amount.CARD_UNITS] != NOTHING:
         missing = np.sort(missing_on_cards(what_if, request, rows, expired), axis=0)[: request.cards].sum(axis=0)
         shares = np.vstack((shares, missing[np.newaxis] / max(1, request.units)))
-    last = np.isin(rows, [row for row, slot in expired if slot == NO_CARD])
+    row_of = what_if.tables.row_of
+    last = np.isin(rows, [row_of.get(record.node, -1) for record in expired if not record.written.per_card])
     most, total = shares.max(axis=0, initial=0), shares.sum(axis=0)
     found: list[int] = rows[np.lexsort((what_if.tables.rank[rows], total, most, last))].tolist()
     return found
 
 
-def _on(what_if: "WhatIf", row: int, gpu_mem: str, expired: Reserved) -> Candidate | None:
+def _on(what_if: "WhatIf", row: int, gpu_mem: str, expired: Sequence[PodRecord]) -> Candidate | None:
     """Return the node and its cards if the rules accept them once pods have left; otherwise None."""
     pod, tables = what_if.pod, what_if.tables
     leaving = lower(pod, tables, row)
@@ -103,10 +105,9 @@ def _on(what_if: "WhatIf", row: int, gpu_mem: str, expired: Reserved) -> Candida
     return None
 
 
-def _cheapest_first(what_if: "WhatIf", row: int, gpu_mem: str, expired: Reserved) -> Iterator[Candidate]:
+def _cheapest_first(what_if: "WhatIf", row: int, gpu_mem: str, expired: Sequence[PodRecord]) -> Iterator[Candidate]:
     pod = what_if.pod
-    with what_if.without_nominated(row):
-        found, _ = by_amounts(pod, what_if.minimum, what_if.tables, row, gpu_mem=gpu_mem)
+    found, _ = by_amounts(pod, what_if.minimum, what_if.tables, row, gpu_mem=gpu_mem)
     request = pod.template.gpu_request
     if request is None:
         yield from found

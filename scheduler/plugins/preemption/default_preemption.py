@@ -27,7 +27,7 @@ from scheduler.plugins.preemption.victims import (
 from scheduler.plugins.preemption.victims_by_amounts import by_amounts, kept_place, promising, say_all
 from scheduler.pods.pod import Pod
 from scheduler.state.columns.arrays import RowArray
-from scheduler.state.nominations import MOST_NOMINATIONS
+from scheduler.state.nominations import MOST_NOMINATIONS, MOST_OF_A_NAMESPACE
 from scheduler.state.pod_record import PodRecord
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ REJECTED: Final = "not eligible due to a kubelet that has just rejected such a p
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 NOT_LISTED: Final = "not eligible before the PodDisruptionBudgets are known."
-TOO_MANY: Final = f"not eligible while {MOST_NOMINATIONS} other pods are nominated to nodes and not bound yet."
+TOO_MANY: Final = (
+    f"not eligible while {MOST_NOMINATIONS} other pods, or {MOST_OF_A_NAMESPACE} of its namespace, are nominated to "
+    "nodes and not bound yet."
+)
 _CHANGED: Final = NoPreemption(
     "preemption: the pods on the chosen node have changed, trying again.",
     ("changed",),
@@ -131,10 +134,7 @@ class DefaultPreemption(PostFilterPlugin):
                     looked_at, kept = 0, what_if.memo()
                 if not what_if.is_there(row):
                     continue
-                with what_if.without_nominated(row):
-                    kept[row] = by_amounts(
-                        pod, what_if.minimum, what_if.tables, row, gpu_mem=self.resource_names.gpu_mem
-                    )
+                kept[row] = by_amounts(pod, what_if.minimum, what_if.tables, row, gpu_mem=self.resource_names.gpu_mem)
             here, why = kept[row]
             reasons.update(why)
             if here:

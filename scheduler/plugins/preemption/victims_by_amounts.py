@@ -68,8 +68,7 @@ def kept_place(pod: Pod, what_if: "WhatIf", going: Sequence[PodRecord], gpu_mem:
     if kept is None or not kept.lacks_cards or not what_if.may_help_on(kept.node):
         return None
     row = what_if.tables.row_of[kept.node]
-    with what_if.without_nominated(row):
-        found, _ = by_amounts(pod, what_if.minimum, what_if.tables, row, gpu_mem=gpu_mem, potential=going)
+    found, _ = by_amounts(pod, what_if.minimum, what_if.tables, row, gpu_mem=gpu_mem, potential=going)
     for place in found:
         with what_if.trial(row, place.slots) as trial:
             for record in going:

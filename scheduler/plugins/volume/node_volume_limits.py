@@ -218,8 +218,10 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     name: ClassVar[str] = "NodeVolumeLimits"
     on_by_default: ClassVar[bool] = True
     depends: ClassVar[Change] = Change.PODS | Change.ATTACHMENTS
-    # Counted from the start: with thousands of pods, the first decision would otherwise take long.
-    facts = (AttachedVolumes,)
+
+    def start(self, tables: Tables) -> None:
+        """Count from the first pod on: with thousands of pods, the first decision would otherwise take long."""
+        tables.fact(AttachedVolumes)
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         """Return the number of volumes of each driver, and the volumes that are attached somewhere."""

@@ -226,8 +226,8 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     - `waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch"`
     - `persistentvolumeclaim "data" not found`, `… bound to non-existent persistentvolume "pv"`, `… is being deleted`
     - `PVC ns/p-scratch was not created for pod ns/p (pod is not owner)`
-    - `persistentvolume "pv" exceeds a limit of this scheduler: 5000 node affinity terms (at most 64)`
-    - `storageclass "fast" exceeds a limit of this scheduler: 5000 topology terms (at most 64)`
+    - `persistentvolume "pv" exceeds a limit of this scheduler: scheduling terms larger than 128`
+    - `storageclass "fast" exceeds a limit of this scheduler: scheduling terms larger than 128`
     - `node(s) didn't match PersistentVolume's node affinity`
     - `node(s) didn't find available persistent volumes to bind`; if a claim's selected node is gone, with the claim
     - `node(s) did not have enough free storage`
@@ -267,10 +267,6 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
                 return Rejected(claim_state.reason, Change.VOLUMES)
         if any(isinstance(claim_state, Immediate) for claim_state in claim_states):
             return Rejected(UNBOUND, Change.VOLUMES)
-        for claim_state in claim_states:
-            if isinstance(claim_state, Bound) and claim_state.excess:
-                about = f'persistentvolume "{claim_state.volume}"'
-                return Rejected(f"{about} exceeds a limit of this scheduler: {claim_state.excess}", Change.VOLUMES)
         return Relevance.EVALUATE
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above

@@ -12,14 +12,14 @@ nothing.
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from scheduler.kube.objects import Node
 from scheduler.pods.pod import Pod
 from scheduler.state.cards.card_columns import CardColumns, Held
-from scheduler.state.changes import Change
+from scheduler.state.changes import Change, ChangeLog
 from scheduler.state.columns.arrays import Int64Array, Rows
 from scheduler.state.columns.labels import Labels
 from scheduler.state.columns.row_masks import values_of
@@ -33,6 +33,7 @@ _NOTHING: Final[Mapping[int, int]] = {}
 class Columns(Protocol):
     """The part of the tables that facts read."""
 
+    changes: ChangeLog
     cards: CardColumns
     labels: Labels
     namespaces: dict[str, dict[str, str]]
@@ -54,15 +55,14 @@ class Columns(Protocol):
         """Yield (row, pod) for each booked nominated pod."""
 
 
-class Fact(ABC, Generic[ReadT]):
+class Fact:
     """A cluster-wide count. The tables create one per class and arguments, shared by all rules.
 
-    booking_change: changes noted for a counted booking, besides Change.PODS. counts_pods: False for a fact that is
-    only about nodes and ignores bookings.
+    A fact that inherits this class directly ignores bookings. booking_change: changes noted for a counted booking,
+    besides Change.PODS.
     """
 
     booking_change: ClassVar[Change] = Change(0)
-    counts_pods: ClassVar[bool] = True
 
     def __init__(self, tables: Columns) -> None:
         """tables: owner of the rows; read-only. A subclass may take further arguments, which must be hashable.
@@ -73,10 +73,6 @@ class Fact(ABC, Generic[ReadT]):
         self.tables = tables
         self.booking_kinds = int(self.booking_change)
         self.moved = 0
-
-    @abstractmethod
-    def read(self, pod: Pod) -> ReadT | None:
-        """Return the value to count for a pod, or None not to count it. It may depend on the pod only."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:  # noqa: ARG002 - few facts look at nodes
         """Update the counts for a node that was added, changed or deleted (None; its pods are already unbooked).
@@ -92,11 +88,30 @@ class Fact(ABC, Generic[ReadT]):
         """Update the counts because claims or attachments changed. Returns the rows whose values changed."""
         return ()
 
+    def pod_seen(self, pod: Pod, came_s: float) -> None:
+        """Learn from a pod that is seen for the first time, before its booking: it has a node, or is ours and waits.
+
+        came_s: when it was created, in monotonic seconds.
+        """
+
+    def pod_placed(self) -> None:
+        """Follow after a pod has got a node, except in a query.
+
+        A slow recomputation may advance here. It notes the rows whose values it changes in `tables.changes`, as
+        Change.FACTS.
+        """
+
     def grow(self, capacity: int) -> None:
         """Extend every column to `capacity` rows."""
 
 
-class NodeFact(Fact[ReadT]):
+class _PodFact(Fact, ABC, Generic[ReadT]):
+    @abstractmethod
+    def read(self, pod: Pod) -> ReadT | None:
+        """Return the value to count for a pod, or None not to count it. It may depend on the pod only."""
+
+
+class NodeFact(_PodFact[ReadT]):
     """A fact counted per node."""
 
     @abstractmethod
@@ -104,7 +119,7 @@ class NodeFact(Fact[ReadT]):
         """Count a pod with this value on `row` (sign 1), or uncount it (sign -1)."""
 
 
-class CardFact(Fact[ReadT]):
+class CardFact(_PodFact[ReadT]):
     """A fact counted per card."""
 
     booking_change: ClassVar[Change] = Change.CARDS
@@ -171,7 +186,7 @@ class CardSums(CardFact[int]):
             self.sums = fitting
 
 
-FactT = TypeVar("FactT", bound=Fact[Any])
+FactT = TypeVar("FactT", bound=Fact)
 AnyFact: TypeAlias = NodeFact[Any] | CardFact[Any]
 _PODS: Final = int(Change.PODS)
 
@@ -195,9 +210,9 @@ class FactTable:
     def __init__(self, tables: Columns) -> None:
         """tables: owner of these facts."""
         self._tables = tables
-        self._facts: list[AnyFact] = []
+        self._facts: list[Fact] = []
         self._counting: list[AnyFact] = []
-        self.made: dict[tuple[type[Fact[Any]], tuple[Hashable, ...]], AnyFact] = {}
+        self.made: dict[tuple[type[Fact], tuple[Hashable, ...]], Fact] = {}
 
     def make(
         self,
@@ -207,21 +222,20 @@ class FactTable:
         records: Iterable[Booked],
     ) -> FactT:
         """Create the fact, and count every existing node and pod."""
-        made = kind(self._tables, *arguments)
-        fact = self.made[kind, arguments] = cast("AnyFact", made)
+        fact = self.made[kind, arguments] = kind(self._tables, *arguments)
         self._facts.append(fact)
         row_of = self._tables.row_of
         for name, node in nodes.items():
             fact.node_changed(row_of[name], node)
-        if not fact.counts_pods:
-            return made
+        if not isinstance(fact, NodeFact | CardFact):
+            return fact
         self._counting.append(fact)
         for record in records:
             read = fact.read(record.pod)
             record.read.append(read)
             if read is not None and record.node in row_of and not record.lifted:
                 _book(fact, record, row_of[record.node], read, 1)
-        return made
+        return fact
 
     def read(self, pod: Pod) -> list[Any]:
         """Return the pod's value for each fact that counts pods."""
@@ -268,6 +282,16 @@ class FactTable:
     def volumes_changed(self, changes: Changes) -> set[int]:
         """Update all facts for changed volumes. Returns the rows whose values changed."""
         return {row for fact in self._facts for row in fact.volumes_changed(changes)}
+
+    def pod_seen(self, pod: Pod, came_s: float) -> None:
+        """Show a new pod to all facts."""
+        for fact in self._facts:
+            fact.pod_seen(pod, came_s)
+
+    def pod_placed(self) -> None:
+        """Tell all facts that a pod has got a node."""
+        for fact in self._facts:
+            fact.pod_placed()
 
     def grow(self, capacity: int) -> None:
         """Extend every column to `capacity` rows."""

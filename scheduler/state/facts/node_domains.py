@@ -8,12 +8,11 @@ only its pods can make other nodes acceptable, and `MatchingPods` notes these.
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
-from typing import ClassVar, Final
+from typing import Final
 
 from scheduler.kube.objects import Node, Taint
-from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change, domain_bit
-from scheduler.state.facts.fact import Columns, NodeFact
+from scheduler.state.facts.fact import Columns, Fact
 
 _NONE: Final[Mapping[str, str]] = {}
 _KEPT_KEYS: Final = 4096
@@ -31,21 +30,13 @@ SELECTORS_BIT: Final = label_bit("selectors of Services and controllers")
 """Bit that is noted when a pod without constraints of its own may be spread with other pods than before."""
 
 
-class NodeDomains(NodeFact[None]):
+class NodeDomains(Fact):
     """Source of `label_bit` and TAINTS_BIT; holds no counts."""
-
-    counts_pods: ClassVar[bool] = False
 
     def __init__(self, tables: Columns) -> None:
         super().__init__(tables)
         self._labels: dict[int, Mapping[str, str]] = {}
         self._taints: dict[int, tuple[Taint, ...]] = {}
-
-    def read(self, pod: Pod) -> None:
-        """Never called."""
-
-    def book(self, row: int, read: None, sign: int) -> None:
-        """Never called."""
 
     def node_changed(self, row: int, node: Node | None) -> Change:
         """Record the bits, which concern other rows: the node's own change already concerns its row."""

@@ -9,12 +9,8 @@ import msgspec
 
 from config.protocol import quantity
 from scheduler.kube import storage
-from scheduler.kube.objects import LabelSelector, Quantities
-from scheduler.kube.size_limits import (
-    SELECTOR_REQUIREMENTS,
-    SELECTOR_VALUES,
-    excess,
-)
+from scheduler.kube.objects import Quantities
+from scheduler.kube.size_limits import is_too_large
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.selectors import Expressions, of_label_selector
 
@@ -41,7 +37,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """One claim. volume: the volume's name, "" if it has none. bound: whether the binding of the two is complete.
 
     has_size: whether it requests a size. selected_node: node for which a volume is being created, or "". owner_uid: UID
-    of its controller, or "". excess: parts over a size limit, as text for users; usually "".
+    of its controller, or "". too_large: its selector is over the size limit.
     """
 
     uid: str
@@ -55,7 +51,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     deleting: bool
     one_pod: bool
     owner_uid: str
-    excess: str
+    too_large: bool
 
 
 def key_of(claim: storage.PersistentVolumeClaim) -> ClaimKey:
@@ -68,10 +64,10 @@ def claim_of(wire: storage.PersistentVolumeClaim) -> Claim:
     meta, spec = wire.metadata, wire.spec
     annotations = meta.annotations or {}
     requests = spec.resources.requests if spec.resources is not None else None
-    too_much = "" if spec.selector is None else selector_excess(spec.selector)
+    too_large = is_too_large(spec.selector)
     selector: Expressions | None = ()
     if spec.selector is not None:
-        selector = None if too_much else of_label_selector(spec.selector)
+        selector = None if too_large else of_label_selector(spec.selector)
     wants = Wants(
         class_name=annotations.get(BETA_CLASS, spec.storage_class_name or ""),
         size=size_of(requests),
@@ -92,7 +88,7 @@ def claim_of(wire: storage.PersistentVolumeClaim) -> Claim:
         deleting=bool(meta.deletion_timestamp),
         one_pod=ONE_POD in spec.access_modes,
         owner_uid=next((owner.uid for owner in meta.owner_references if owner.controller), ""),
-        excess=too_much,
+        too_large=too_large,
     )
 
 
@@ -100,14 +96,3 @@ def size_of(amounts: Quantities | None) -> int:
     """Bytes of storage, 0 without a size. Raises QuantityError."""
     text = (amounts or {}).get(_STORAGE)
     return 0 if text is None else quantity.whole(str(text))
-
-
-def selector_excess(selector: LabelSelector) -> str:
-    """Parts over a size limit, "" for none."""
-    requirements = len(selector.match_labels or ()) + len(selector.match_expressions)
-    values = max((len(one.values) for one in selector.match_expressions), default=0)
-    counted = (
-        ("selector requirements", requirements, SELECTOR_REQUIREMENTS),
-        ("selector values", values, SELECTOR_VALUES),
-    )
-    return ", ".join(excess(what, count, most) for what, count, most in counted if count > most)

@@ -37,21 +37,18 @@ class Immediate(NamedTuple):
 class Bound(NamedTuple):
     """Claim that is bound to its volume. reach: nodes that can use the volume, None for all.
 
-    there: whether the volume exists. excess: parts of the volume over a size limit, as text for users.
+    there: whether the volume exists.
     """
 
     volume: str
     there: bool
     reach: Reach | None
     zones: tuple[Zone, ...]
-    excess: str
 
     @property
     def alike(self) -> tuple[object, ...]:
         """Key that is equal for claims that every rule treats alike."""
-        if self.there and not self.excess:
-            return ("bound", self.reach, self.zones)
-        return ("bound", self.volume, self.there, self.excess)
+        return ("bound", self.reach, self.zones) if self.there else ("bound", self.volume)
 
 
 class Delayed(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from scheduler.kube.size_limits import TOO_LARGE
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import Attachable, ClaimKey, PodClaim
 from scheduler.state.volumes.claim import Claim
@@ -95,7 +96,7 @@ def pod_claims(pod: Pod, volumes: KnownVolumes) -> PodClaims:
 
 
 def _claim_state(pod: Pod, used: PodClaim, claim: Claim | None, volumes: KnownVolumes) -> ClaimState:
-    if claim is None or claim.lost or claim.deleting or claim.excess or used.ephemeral:
+    if claim is None or claim.lost or claim.deleting or claim.too_large or used.ephemeral:
         problem = _problem(pod, used, claim)
         if problem or claim is None:
             return Missing(problem)
@@ -105,9 +106,8 @@ def _claim_state(pod: Pod, used: PodClaim, claim: Claim | None, volumes: KnownVo
     of_class = volumes.of_class(claim.wants.class_name) if claim.wants.class_name else None
     if of_class is None or of_class.known is None or not of_class.known.waits or claim.volume:
         return Immediate(claim.volume, claim.wants.class_name)
-    if of_class.known.excess and of_class.known.provisions:
-        about = f'storageclass "{claim.wants.class_name}"'
-        return Missing(f"{about} exceeds a limit of this scheduler: {of_class.known.excess}")
+    if of_class.known.too_large and of_class.known.provisions:
+        return Missing(_too_large(f'storageclass "{claim.wants.class_name}"'))
     return Delayed(
         key=key,
         claim=claim,
@@ -117,11 +117,17 @@ def _claim_state(pod: Pod, used: PodClaim, claim: Claim | None, volumes: KnownVo
     )
 
 
-def _bound(claim: Claim, volumes: KnownVolumes) -> Bound:
+def _too_large(about: str) -> str:
+    return f"{about} exceeds a limit of this scheduler: {TOO_LARGE}"
+
+
+def _bound(claim: Claim, volumes: KnownVolumes) -> Bound | Missing:
     volume = volumes.volume(claim.volume)
     if volume is None:
-        return Bound(claim.volume, there=False, reach=None, zones=(), excess="")
-    return Bound(claim.volume, there=True, reach=volumes.reach(volume), zones=volume.zones, excess=volume.excess)
+        return Bound(claim.volume, there=False, reach=None, zones=())
+    if volume.too_large:
+        return Missing(_too_large(f'persistentvolume "{claim.volume}"'))
+    return Bound(claim.volume, there=True, reach=volumes.reach(volume), zones=volume.zones)
 
 
 def _kept(key: ClaimKey, claim: Claim, of_class: OfClass, volumes: KnownVolumes) -> str:
@@ -133,7 +139,7 @@ def _kept(key: ClaimKey, claim: Claim, of_class: OfClass, volumes: KnownVolumes)
 def _is_kept(volume: Volume, claim: Claim) -> bool:
     reference = volume.claim
     mine = reference is None or reference.uid in {"", claim.uid}
-    return mine and volume.suits(claim.wants) and not volume.excess
+    return mine and volume.suits(claim.wants) and not volume.too_large
 
 
 def _problem(pod: Pod, used: PodClaim, claim: Claim | None) -> str:
@@ -149,4 +155,4 @@ def _problem(pod: Pod, used: PodClaim, claim: Claim | None) -> str:
         return f"{about} is being deleted"
     if used.ephemeral and claim.owner_uid != pod.key.uid:
         return f"PVC {namespace}/{used.name} was not created for pod {namespace}/{pod.key.name} (pod is not owner)"
-    return f"{about} exceeds a limit of this scheduler: {claim.excess}" if claim.excess else ""
+    return _too_large(about) if claim.too_large else ""

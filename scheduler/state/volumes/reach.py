@@ -1,29 +1,15 @@
 """Nodes from which a volume can be used."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
 
 import numpy as np
 
 from scheduler.kube.objects import NodeSelector
-from scheduler.kube.size_limits import excess
 from scheduler.state.columns.arrays import BoolArray, Rows
 from scheduler.state.columns.node_terms import LabelledRows, NodeTerm, Required
 from scheduler.state.columns.selectors import Expressions, Matcher, Operator, all_parsed
-
-# Same limit as for a pod, see `scheduler.kube.size_limits`.
-_MOST_TERMS: Final = 64
-MOST_REQUIREMENTS: Final = 128
-_MOST_VALUES: Final = 2048
-
-
-class _OfValues(Protocol):
-    """A requirement that compares a label with a list of values."""
-
-    @property
-    def values(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,23 +54,6 @@ def of_node_selector(selector: NodeSelector) -> Reach:
     written = dict.fromkeys(selector.node_selector_terms)
     parsed = [all_parsed(term.match_expressions) for term in written if not term.match_fields]
     return reach_of(expressions for expressions in parsed if expressions)
-
-
-def selector_excess(selector: NodeSelector) -> str:
-    """Parts over a size limit, "" for none."""
-    terms = selector.node_selector_terms
-    return terms_excess("node affinity", [(*term.match_expressions, *term.match_fields) for term in terms])
-
-
-def terms_excess(what: str, terms: Sequence[Sequence[_OfValues]]) -> str:
-    """Parts of terms of requirements over a size limit, "" for none. what: owner of the terms, for the text."""
-    requirements = [one for term in terms for one in term]
-    counted = (
-        ("terms", len(terms), _MOST_TERMS),
-        ("requirements", len(requirements), MOST_REQUIREMENTS),
-        ("values", sum(len(one.values) for one in requirements), _MOST_VALUES),
-    )
-    return ", ".join(excess(f"{what} {of}", count, most) for of, count, most in counted if count > most)
 
 
 class Reaches:

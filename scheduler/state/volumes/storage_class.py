@@ -9,8 +9,7 @@ import numpy as np
 
 from config.protocol import quantity
 from scheduler.kube import storage
-from scheduler.kube.objects import LabelSelector
-from scheduler.kube.size_limits import ExcessError, excess
+from scheduler.kube.size_limits import TooLargeError, is_too_large
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows, resized
 from scheduler.state.columns.labels import Labels
@@ -18,7 +17,7 @@ from scheduler.state.columns.node_terms import LabelledRows
 from scheduler.state.columns.row_masks import count_of
 from scheduler.state.columns.selectors import Expression, Matcher, Operator, of_label_selector
 from scheduler.state.volumes.claim import Wants
-from scheduler.state.volumes.reach import MOST_REQUIREMENTS, Reach, reach_of, terms_excess
+from scheduler.state.volumes.reach import Reach, reach_of
 from scheduler.state.volumes.reachable import Reachable
 from scheduler.state.volumes.volume import Volume
 
@@ -30,13 +29,13 @@ class VolumeClass(msgspec.Struct, frozen=True, kw_only=True):
     """One StorageClass. waits: whether a claim's volume is chosen together with the node of its first pod.
 
     topologies: terms of (label, values) in which new volumes can be created; empty: everywhere.
-    excess: parts over a size limit, as text for users; usually "".
+    too_large: its topologies are over the size limit.
     """
 
     provisioner: str
     waits: bool
     topologies: tuple[tuple[tuple[str, frozenset[str]], ...], ...]
-    excess: str
+    too_large: bool
 
     @property
     def provisions(self) -> bool:
@@ -54,12 +53,14 @@ class VolumeClass(msgspec.Struct, frozen=True, kw_only=True):
 def class_of(wire: storage.StorageClass) -> VolumeClass:
     """The class. kube-apiserver fills in an omitted binding mode."""
     terms = tuple(term.match_label_expressions for term in wire.allowed_topologies)
-    too_much = terms_excess("topology", terms)
+    too_large = is_too_large(wire.allowed_topologies)
     return VolumeClass(
         provisioner=wire.provisioner,
         waits=wire.volume_binding_mode == WAITS,
-        topologies=() if too_much else tuple(tuple((one.key, frozenset(one.values)) for one in term) for term in terms),
-        excess=too_much,
+        topologies=()
+        if too_large
+        else tuple(tuple((one.key, frozenset(one.values)) for one in term) for term in terms),
+        too_large=too_large,
     )
 
 
@@ -72,25 +73,18 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def capacity_of(wire: storage.CSIStorageCapacity) -> Capacity:
-    """The capacity. Raises QuantityError for an invalid amount, ExcessError for a topology over the size limit.
+    """The capacity. Raises QuantityError for an invalid amount, TooLargeError for a topology over the size limit.
 
     topology: None for no node.
     """
-    if wire.node_topology is not None and (too_much := _topology_excess(wire.node_topology)):
-        raise ExcessError(too_much)
+    if is_too_large(wire.node_topology):
+        raise TooLargeError
     said = wire.capacity if wire.maximum_volume_size is None else wire.maximum_volume_size
     return Capacity(
         class_name=wire.storage_class_name,
         bytes=-1 if said is None else quantity.whole(str(said)),
         topology=of_label_selector(wire.node_topology),
     )
-
-
-def _topology_excess(selector: LabelSelector) -> str:
-    labels = len(selector.match_labels or ())
-    if labels > MOST_REQUIREMENTS:
-        return excess("topology labels", labels, MOST_REQUIREMENTS)
-    return terms_excess("topology", [selector.match_expressions])
 
 
 class FreeVolumes:

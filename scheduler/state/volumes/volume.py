@@ -11,9 +11,9 @@ import msgspec
 
 from scheduler.kube import storage
 from scheduler.kube.objects import NodeSelector
+from scheduler.kube.size_limits import is_too_large
 from scheduler.pods.pod_volumes import AWS, AZURE, CINDER, DRIVERS, GCE, PORTWORX, Attachable, Disk, handle
 from scheduler.state.volumes.claim import BETA_CLASS, FILESYSTEM, Wants, size_of
-from scheduler.state.volumes.reach import selector_excess
 
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
@@ -34,7 +34,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     """One volume. affinity: None if every node can use it. claim: the claim that has or reserves it, or None.
 
     available: by its phase. zones: from its labels. attached: its attachment, None if no limit counts it; by_csi: for a
-    CSI volume. excess: parts over a size limit, as text for users; usually "".
+    CSI volume. too_large: its node affinity is over the size limit.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     zones: tuple[Zone, ...]
     attached: Attachable | None
     by_csi: bool
-    excess: str
+    too_large: bool
 
     @property
     def is_free(self) -> bool:
         """Whether any claim that it suits may take it."""
-        return self.available and self.claim is None and not self.deleting and not self.excess
+        return self.available and self.claim is None and not self.deleting and not self.too_large
 
     def suits(self, wants: Wants) -> bool:
         """Whether the claim for which it is reserved may get it. Its class and labels do not matter."""
@@ -75,7 +75,7 @@ def volume_of(wire: storage.PersistentVolume) -> Volume:
     annotations, labels = meta.annotations or {}, meta.labels or _NO_LABELS
     affinity = None if spec.node_affinity is None else spec.node_affinity.required
     free = wire.status.phase == "Available" and spec.claim_ref is None
-    too_much = "" if affinity is None else selector_excess(affinity)
+    too_large = is_too_large(affinity)
     return Volume(
         name=meta.name,
         version=meta.resource_version,
@@ -84,7 +84,7 @@ def volume_of(wire: storage.PersistentVolume) -> Volume:
         modes=frozenset(spec.access_modes),
         volume_mode=spec.volume_mode or FILESYSTEM,
         attributes_class=spec.volume_attributes_class_name,
-        affinity=None if too_much else affinity,
+        affinity=None if too_large else affinity,
         claim=spec.claim_ref,
         available=wire.status.phase == "Available",
         deleting=bool(meta.deletion_timestamp),
@@ -93,7 +93,7 @@ def volume_of(wire: storage.PersistentVolume) -> Volume:
         zones=_zones(labels),
         attached=_attached(spec),
         by_csi=spec.csi is not None,
-        excess=too_much,
+        too_large=too_large,
     )
 
 

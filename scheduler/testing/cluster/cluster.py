@@ -25,6 +25,7 @@ from scheduler.kube.port import (
     Kind,
     LastScheduled,
     NodeForClaim,
+    NotSent,
     PodKey,
     T,
     VolumeForClaim,
@@ -48,10 +49,14 @@ from scheduler.testing.cluster.faults import (
     WatchBreaks,
     refusal,
 )
-from scheduler.testing.cluster.watching import Sleep, WatchConnection, WatchTiming, last_change
+from scheduler.testing.cluster.watching import WatchConnection, WatchTiming, last_change
 from scheduler.testing.cluster.world import World
 
 R = TypeVar("R")
+# Besides bindings.
+_OF_THE_LEADER: Final = frozenset(
+    {Verb.BIND_VOLUME, Verb.SELECT_NODE, Verb.SET_CONDITION, Verb.NOMINATE, Verb.DELETE_POD}
+)
 _THROTTLED: Final = "Too many requests, please try again later."
 _FAILED: Final = "an error on the server has prevented the request from succeeding"
 _TIMING: Final = WatchTiming()
@@ -61,8 +66,8 @@ _EVERY_KIND: Final = frozenset(kind.name for kind in (*KINDS, FAILED_PODS))
 class MemoryCluster:
     """Client of a cluster in memory; implements `port.Cluster`.
 
-    faults: none by default. sleep: seconds; every wait here uses it. latency_s: from request to answer, for requests
-    without a fault. request_timeout_s: for requests without their own time-out.
+    leads: asked before a request that only the leader may send. faults: none by default. latency_s: from request to
+    answer, for requests without a fault. request_timeout_s: for requests without their own time-out.
     """
 
     def __init__(
@@ -70,14 +75,13 @@ class MemoryCluster:
         world: World,
         *,
         faults: Faults | None = None,
-        sleep: Sleep = asyncio.sleep,
         latency_s: float = 0.0,
         timing: WatchTiming = _TIMING,
         request_timeout_s: float = 10.0,
     ) -> None:
         self.world = world
         self.faults = faults or Faults()
-        self._sleep = sleep
+        self.leads: Callable[[], bool] = lambda: True
         self._latency_s = latency_s
         self._timing = timing
         self._request_timeout_s = request_timeout_s
@@ -93,7 +97,7 @@ class MemoryCluster:
         collection = await self._answer(
             fault if breaks is None else None, lambda: self.world.collection(kind), self._timing.silence_s
         )
-        connection = WatchConnection(kind, collection, since, timing=self._timing, sleep=self._sleep, breaks=breaks)
+        connection = WatchConnection(kind, collection, since, timing=self._timing, breaks=breaks)
         if kind.name in self._stalled:
             connection.break_off(Break.STALLED)
         self._open[connection] = None
@@ -107,6 +111,7 @@ class MemoryCluster:
             connection.close()
 
     async def bind(self, binding: Binding, timeout_s: float) -> None:
+        self._expect_leader()
         fault = self.faults.hitting(Request(Verb.BIND, str(binding.pod), binding))
         await self._answer(fault, lambda: self.world.pods.assign(binding), timeout_s, binding)
 
@@ -186,7 +191,13 @@ class MemoryCluster:
         """Execute all late requests now, in the order in which they were sent; return how many had an effect."""
         return sum(self._deliver(ticket) for ticket in list(self._late))
 
+    def _expect_leader(self) -> None:
+        if not self.leads():
+            raise NotSent
+
     async def _ask(self, request: Request, act: Callable[[], R]) -> R:
+        if request.verb in _OF_THE_LEADER:
+            self._expect_leader()
         return await self._answer(self.faults.hitting(request), act, self._request_timeout_s)
 
     async def _answer(
@@ -219,18 +230,18 @@ class MemoryCluster:
         waits_s = timeout_s if fault.after_s is None else fault.after_s
         self._take_effect(fault.effect, act, None if fault.late_s is None else waits_s + fault.late_s)
         if waits_s > 0.0:
-            await self._sleep(waits_s)
+            await asyncio.sleep(waits_s)
         raise ApiSilent("the connection was lost" if waits_s < timeout_s else f"no answer within {timeout_s:g} s")
 
     async def _slowly(self, fault: Slow, act: Callable[[], R], timeout_s: float) -> R:
         if fault.before_s >= timeout_s:
             late_s = fault.before_s - timeout_s
             return await self._silently(Silence(Effect.LATER, late_s=late_s), act, timeout_s)
-        await self._sleep(fault.before_s)
+        await asyncio.sleep(fault.before_s)
         if fault.before_s + fault.after_s >= timeout_s:
             return await self._silently(Silence(Effect.AT_ONCE, after_s=timeout_s - fault.before_s), act, timeout_s)
         answer = act()
-        await self._sleep(fault.after_s)
+        await asyncio.sleep(fault.after_s)
         return answer
 
     def _overtake(self, binding: Binding, node: str | None, annotations: dict[str, str]) -> None:
@@ -253,7 +264,7 @@ class MemoryCluster:
             timer.add_done_callback(self._timers.discard)
 
     async def _deliver_after(self, late_s: float, ticket: int) -> None:
-        await self._sleep(late_s)
+        await asyncio.sleep(late_s)
         self._deliver(ticket)
 
     def _deliver(self, ticket: int) -> bool:

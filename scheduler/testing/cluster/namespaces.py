@@ -6,7 +6,7 @@ from typing import Any, Final, Generic
 from msgspec.structs import replace
 
 from scheduler.kube.defaults import Identity, decoded, merge_patched, new_node
-from scheduler.kube.leases import PAGE_URL, PODS_SEEN, Lease
+from scheduler.kube.leases import PODS_SEEN, Lease
 from scheduler.kube.objects import (
     ConfigMap,
     DisruptionBudgetSpec,
@@ -190,9 +190,8 @@ class Leases(Verbs[Lease]):
 
 
 def _annotated(old: Mapping[str, str], wanted: WantedLease) -> dict[str, str] | None:
-    written = {PODS_SEEN: wanted.pods_version, PAGE_URL: wanted.page_url}
-    others = {key: text for key, text in old.items() if key not in written}
-    return others | {key: text for key, text in written.items() if text is not None} or None
+    others = {key: text for key, text in old.items() if key != PODS_SEEN}
+    return others | ({} if wanted.pods_version is None else {PODS_SEEN: wanted.pods_version}) or None
 
 
 class Nodes(Verbs[Node]):

@@ -8,10 +8,10 @@ The collection's listener wakes it, without polling; the cost of a batch is prop
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Final, Generic, TypeAlias
+from typing import Final, Generic
 
 from scheduler.kube.port import (
     ApiError,
@@ -31,7 +31,6 @@ from scheduler.testing.cluster.faults import Break, WatchBreaks
 from scheduler.testing.cluster.store import Collection, StoredChange, shown_by, with_version
 
 BATCH: Final = 256
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +51,12 @@ class WatchConnection(Generic[T]):
         since: str | None,
         *,
         timing: WatchTiming,
-        sleep: Sleep,
         breaks: WatchBreaks | None = None,
     ) -> None:
         self.kind: Kind[T] = kind
         self._collection: Collection[T] = collection
         self._shown: Callable[[T], bool] = shown_by(kind)
         self._timing = timing
-        self._sleep = sleep
         self._breaks = breaks
         self._left = breaks.after_events if breaks else BATCH
         self._position = collection.end if since is None else collection.position_after(_parsed(since))
@@ -170,12 +167,12 @@ class WatchConnection(Generic[T]):
 
     async def _bookmark_each(self, every_s: float) -> None:
         while True:
-            await self._sleep(every_s)
+            await asyncio.sleep(every_s)
             self._bookmark_due = True
             self._wake()
 
     async def _fall_silent_after(self, silence_s: float) -> None:
-        await self._sleep(silence_s)
+        await asyncio.sleep(silence_s)
         self._failure = ApiSilent(f"no data for {silence_s:g} s")
         self._wake()
 

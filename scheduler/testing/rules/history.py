@@ -51,7 +51,7 @@ class ScheduleResult:
 
 def answer(runtime: Runtime, pod: Pod) -> ScheduleResult:
     """Return the scheduler's answer for the pod, from this runtime's cache."""
-    evaluation = runtime.evaluate(pod, runtime.signature(pod))
+    evaluation = runtime.evaluate(pod)
     nodes = len(runtime.tables.row_of)
     if evaluation.unschedulable:
         return ScheduleResult(message=Diagnosis(nodes, rejected=evaluation.unschedulable).message)

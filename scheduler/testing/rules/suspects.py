@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Final
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import CardFilterPlugin, CardScorePlugin, CardSetPlugin, Plugin, PluginArgs
+from scheduler.framework.plugin import CardFilterPlugin, CardScorePlugin, Plugin, PluginArgs
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from scheduler.state.facts.fact import Fact
@@ -32,7 +32,7 @@ _CHANGES: Final[Mapping[Change, str]] = {
     Change.TAINTS: "its taints",
     Change.LABELS: "its labels",
 }
-_OF_CARDS: Final = (CardFilterPlugin, CardScorePlugin, CardSetPlugin)
+_OF_CARDS: Final = (CardFilterPlugin, CardScorePlugin)
 _UNSIGNED: Final = "`signature` lacks something: two pods share one, but the rule distinguishes them"
 Retold = Callable[[type[Plugin]], bool]
 
@@ -198,7 +198,7 @@ def _of_the_past(failure: Failure) -> str:
     return "it stores data about pods or nodes itself, outside its Facts"
 
 
-def _wrong_fact(failure: Failure) -> type[Fact[Any]] | None:
+def _wrong_fact(failure: Failure) -> type[Fact] | None:
     """Return the kind of fact that gives the right answer after it is rebuilt. Do not use the world afterwards."""
     if failure.pod is None:
         return None

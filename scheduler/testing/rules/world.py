@@ -95,7 +95,7 @@ class TrialWorld:
     def set_namespace(self, name: str, labels: dict[str, str]) -> None:
         """Create the namespace, or change its labels."""
         self.namespaces[name] = labels
-        self.engine.namespace_changed(name, labels)
+        self.engine.tables.set_namespace(name, labels)
 
     # Actions of the engine
 

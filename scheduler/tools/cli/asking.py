@@ -49,7 +49,7 @@ from scheduler.process.terminal import some
 from scheduler.tools.cli.manifests import NOT_THERE, OF_FILES, UNREADABLE, Manifest, Unanswerable, Unreadable, given
 from scheduler.tools.explain.answers import Explanation, WhatIfAnswer
 from scheduler.tools.explain.pod_summary import explain, own_name, sentence, what_if
-from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
+from scheduler.tools.explain.reading import ClusterSnapshot
 
 _MOST_NAMES: Final = 3
 _OF_STORAGE: Final = tuple(kind.name for kind in OF_STORAGE)
@@ -83,12 +83,12 @@ class ClusterView:
             near = difflib.get_close_matches(node, rows, _MOST_NAMES)
             raise Unanswerable(f"there is no node {node}{_or(near)}")
         pod, left_out = self._read(found)
-        return answer_of(explain(self.reading, pod, node, (*mistakes(found, self.reader.resources), *left_out)))
+        return explain(self.reading, pod, node, (*mistakes(found, self.reader.resources), *left_out))
 
     def what_if(self, wire: objects.PodObject, replicas: int, words: tuple[str, ...] = ()) -> WhatIfAnswer:
         """Return the what-if answer for a pod that does not exist. words: sentences about the pod."""
         pod, told = self.asking(wire)
-        return answer_of(what_if(self.reading, pod, replicas, (*words, *told), measures=True))
+        return what_if(self.reading, pod, replicas, (*words, *told))
 
     def asking(self, wire: objects.PodObject) -> tuple[Pod, tuple[str, ...]]:
         """Return (a new pod as this scheduler would read it, sentences about it)."""
@@ -116,6 +116,19 @@ class ClusterView:
         except ApiError as error:
             raise Unreadable(error.message) from error
         return given(asked, classes, NOT_THERE)
+
+    def leave_out(self, kind: str) -> None:
+        """Answer without this kind from now on, because reading it is denied. Call it before `unread` is printed."""
+        if self.reading.unread:
+            del self.unread[0]
+        kinds = self.reading.unread | {kind}
+        self.unread.insert(
+            0, f"left out, because reading them is not allowed: {some(sorted(kinds), _MOST_NAMES)}; see docs/explain.md"
+        )
+        self.reading = dataclasses.replace(self.reading, unread=kinds)
+        if kind == DISRUPTION_BUDGETS.name:
+            # A running scheduler knows these; the answer says that they are unknown here.
+            self.reading.engine.budgets_listed()
 
     def _read(self, wire: objects.PodObject) -> tuple[Pod, tuple[str, ...]]:
         """Return (the pod, without its volumes if these are unknown; the omitted parts, as clauses)."""
@@ -161,22 +174,13 @@ async def cluster_view(
 ) -> ClusterView:
     """Read the cluster. kinds: the kinds to read. Raises Unreadable if nodes or pods cannot be read."""
     of, handled = empty_view(cluster, configuration, kinds)
-    unread = []
     for one in handled:
         try:
             await read_all(cluster, one.kind, one.handle)
         except ApiError as error:
             if not left_out(one, error):
                 raise unreadable(one, error) from error
-            unread.append(one.kind.name)
-    if DISRUPTION_BUDGETS.name in unread:
-        # A running scheduler knows these; the answer says that they are unknown here.
-        of.reading.engine.budgets_listed()
-    if unread:
-        of.unread.insert(
-            0, f"left out, because reading them is not allowed: {some(unread, _MOST_NAMES)}; see docs/explain.md"
-        )
-        of.reading = dataclasses.replace(of.reading, unread=frozenset(unread))
+            of.leave_out(one.kind.name)
     return of
 
 
@@ -192,9 +196,9 @@ def empty_view(
             problems.append(f"{problem.kind} {problem.name}: {problem.message}")
 
     # As for a scheduler that starts now: old pods count less among the usual requests.
-    since_s = before_start(0.0, time.time())
-    handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=report, waits_since_s=since_s)
-    volume_handlers = VolumeHandlers(engine.change_volumes, report=report, seen=lambda _: None)
+    since_s = before_start(time.monotonic(), time.time())
+    handlers = EventHandlers(engine, reader, now_s=time.monotonic, report=report, waits_since_s=since_s)
+    volume_handlers = VolumeHandlers(engine.tables.change_volumes, report=report, seen=lambda _: None)
     outside = _OutsideTheEngine(reader, engine.scheduler_names)
     handled = [
         dataclasses.replace(one, handle=outside.noting(one.handle)) if one.kind is PODS else one
@@ -247,7 +251,8 @@ class _OutsideTheEngine:
         def noting(events: Sequence[WatchEvent[objects.PodObject]]) -> None:
             for event in events:
                 if isinstance(event, Changed | Deleted):
-                    self.of_others.pop(event.object.metadata.uid, None)
+                    for kept in (self.since, self.of_others, self.controllers):
+                        kept.pop(event.object.metadata.uid, None)
                 if isinstance(event, Changed):
                     self._note(event.object)
             handle(events)

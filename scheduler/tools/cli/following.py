@@ -42,7 +42,7 @@ def follow(
         async with session(target, WATCHES) as of:
             view, handled = empty_view(of.cluster, of.configuration, kinds)
             view.namespace = of.namespace
-            await _Following(view, handled).run(show)
+            await Following(view, handled).run(show)
 
     asyncio.run(in_cluster())
 
@@ -52,17 +52,18 @@ def changed_rows(lines: Iterable[Line], before: Collection[tuple[str, ...]]) -> 
     return [line for line in lines if tuple(line.text.split()) not in before]
 
 
-class _Following:
-    """A watch of several kinds. unlisted: names of the kinds whose list is not complete yet.
-
-    failed: why a kind cannot be listed.
-    """
+class Following:
+    """Watches that keep a view of the cluster up to date."""
 
     def __init__(self, view: ClusterView, handled: Collection[Watched[Any]]) -> None:
+        """view, handled: see `empty_view`."""
         self._view = view
         self._handled = handled
+        # Names of the kinds whose list is not complete yet.
         self._unlisted = {one.kind.name for one in handled}
+        # Why a kind cannot be listed, or is not watched now.
         self._failed: Unreadable | None = None
+        self._interrupted: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     async def run(self, show: Callable[[ClusterView], Awaitable[None]]) -> None:
@@ -77,6 +78,12 @@ class _Following:
             if expected is None or others is not None:
                 raise
             raise self._failed or expected from None
+
+    def problem(self) -> str:
+        """Why the view is not up to date; "" if it is."""
+        if self._unlisted:
+            return f"waiting for the first list of {', '.join(sorted(self._unlisted))}"
+        return "; ".join(f"{kind}: {message}" for kind, message in sorted(self._interrupted.items()))
 
     async def _show_changes(self, show: Callable[[ClusterView], Awaitable[None]]) -> None:
         while True:
@@ -99,13 +106,16 @@ class _Following:
 
     def _trouble(self, one: Watched[Any], _kind: object, error: ApiError | None) -> None:
         """Record a failure. A kind that was listed once may fail for a while, because the watch is retried."""
+        self._interrupted.pop(one.kind.name, None)
         if error is None:
             return
         if one.kind.name not in self._unlisted:
+            self._interrupted[one.kind.name] = error.message
             warn([f"the watch of {one.kind.name} ended and restarts: {error.message}"])
             return
         if left_out(one, error):
             self._unlisted.discard(one.kind.name)
+            self._view.leave_out(one.kind.name)
         else:
             self._failed = unreadable(one, error)
         self._changed.set()

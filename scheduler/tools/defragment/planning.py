@@ -27,9 +27,10 @@ from scheduler.core.scheduling_cycle import Placement
 from scheduler.core.what_if_queries import Placing
 from scheduler.kube.objects import OwnerReference
 from scheduler.kube.port import DISRUPTION_BUDGETS
+from scheduler.plugins.fragmentation.measure import Fragmentation, measured
+from scheduler.plugins.fragmentation.target_workload import TargetWorkload
+from scheduler.plugins.fragmentation.workload import PodMix
 from scheduler.pods.pod import Pod
-from scheduler.state.packing.fragmentation import Fragmentation, measured
-from scheduler.state.packing.workload import PodMix
 from scheduler.state.pod_record import PodRecord
 from scheduler.tools.defragment.leaving import MOST_SETS, Leaving, leaving
 from scheduler.tools.defragment.movable import Movable, Moved, in_turn, successor
@@ -193,7 +194,7 @@ class Lowered:
 def lowered(engine: Engine, movable: Movable, most_moves: int) -> Lowered:
     """Find at most `most_moves` moves, each of which lowers fragmentation by at least one unit of memory."""
     tables = engine.tables
-    workload = tables.target.usual()
+    workload = tables.fact(TargetWorkload).usual()
     before, moves = measured(tables, workload).total(), list[Moved]()
     gains = list[float]()
     with engine.queries.placing() as placing:

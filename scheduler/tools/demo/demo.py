@@ -9,7 +9,6 @@ The demo's clock stops while the scheduler works, so every speed gives the same 
 
 import asyncio
 import contextlib
-import os
 import random
 import signal
 import time
@@ -25,24 +24,24 @@ from config.clusterfile.reading import read
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.core.build import build_engine
+from scheduler.dispatch.options import ServiceOptions
 from scheduler.kube.objects import PodObject
 from scheduler.metrics.metrics import Metrics
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.process.startup import StartupError
 from scheduler.queue.entry import PodState
-from scheduler.service import SchedulerService, ServiceOptions
+from scheduler.service import SchedulerService
 from scheduler.state.cards.node_inventory import read_inventory
 from scheduler.state.ledger import of_tables
 from scheduler.testing.cluster.checker import ClusterChecker
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.pods import FINISHED
 from scheduler.testing.cluster.world import World
+from scheduler.tools.cli.asking import ClusterView
 from scheduler.tools.demo.claims import Assertion, Evidence, claims
 from scheduler.tools.demo.demo_log import DemoLog, LogLine
 from scheduler.tools.demo.picture import Scene, screen
-from scheduler.tools.page.access import Everybody
-from scheduler.tools.page.page_parts import SchedulerParts, page_parts
-from scheduler.tools.page.server import serve_page
+from scheduler.tools.explain.reading import ClusterSnapshot
+from scheduler.tools.page.server import page_served
 from scheduler.tools.simulate.player import TimelinePlayer
 from scheduler.tools.simulate.timeline import Step, timeline
 
@@ -55,16 +54,14 @@ _QUIET_TICKS: Final = 2  # after this time, the pods that the last event woke ha
 _LINES_KEPT: Final = 100
 _AT_REST: Final = frozenset({PodState.UNSCHEDULABLE, PodState.BACKING_OFF, PodState.GATED})
 _PATIENCE_S: Final = 10.0
-_LOOPBACK: Final = "127.0.0.1"
 _INTERRUPTED: Final = 130  # exit code of a shell for SIGINT
 _OPTIONS: Final = ServiceOptions(
     controller=names.SCHEDULER_NAME,
     instance="demo",
     bind_timeout_s=4.0,
-    fencing_delay_s=0.0,
     max_binds_in_flight=64,
+    fencing_delay_s=0.0,
     not_ready_after_s=30.0,
-    audit_period_s=600.0,
 )
 
 
@@ -109,8 +106,9 @@ class _Demo:
         self._lines: deque[LogLine] = deque(maxlen=_LINES_KEPT)
         metrics = Metrics(self._engine.tables, self._engine.queue.lengths, per_card=False)
         self._log = DemoLog(metrics, lambda: self._now_s, self._tell)
+        self._cluster = MemoryCluster(self._world, latency_s=_LATENCY_S / speed)
         self._service = SchedulerService(
-            MemoryCluster(self._world, latency_s=_LATENCY_S / speed),
+            self._cluster,
             _OPTIONS,
             self._log,
             engine=self._engine,
@@ -150,26 +148,10 @@ class _Demo:
         if port is None:
             yield
             return
-        of = SchedulerParts(
-            engine=self._engine,
-            reader=self._reader,
-            unit_mib=_UNIT_MIB,
-            leads=self._service.leads,
-            problem=self._service.not_ready,
-        )
-        try:
-            page = await serve_page(page_parts(of, Everybody()), (_LOOPBACK, port))
-        except OSError as error:
-            # The event loop's text repeats the address.
-            why = os.strerror(error.errno).lower() if error.errno else str(error)
-            message = f"cannot serve the page on port {port}: {why}; choose another with --serve, or 0 for any free one"
-            raise StartupError(message) from error
-        self._address = f"http://{_LOOPBACK}:{page.port}/"
-        self._log.happened(f"the web page is at {self._address}")
-        try:
+        view = ClusterView(self._cluster, ClusterSnapshot(self._engine, _UNIT_MIB), self._reader)
+        async with page_served(view, self._service.not_ready, port) as self._address:
+            self._log.happened(f"the web page is at {self._address}")
             yield
-        finally:
-            await page.close()
 
     async def _play(self, *, loops: bool) -> list[Assertion]:
         """Play round after round. Returns the claims of the last complete round."""
@@ -214,7 +196,7 @@ class _Demo:
 
     def _is_settled(self) -> bool:
         tables, queue = self._engine.tables, self._engine.queue
-        if self._service.pods_being_bound or self._service.recorder.pending:
+        if self._service.dispatch.being_bound or self._service.dispatch.status.pending:
             return False
         for node in self._world.nodes:
             name = node.metadata.name

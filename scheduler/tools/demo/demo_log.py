@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from scheduler.core.engine import Decision
-from scheduler.core.scheduling_cycle import NoFit, Placement
+from scheduler.core.scheduling_cycle import Placement
+from scheduler.framework.diagnosis import Diagnosis
 from scheduler.kube.bind_outcome import BindRejected
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
+from scheduler.pods.pod import Pod
 from scheduler.queue.entry import QueuedPod
 
 
@@ -44,13 +45,12 @@ class DemoLog(ServiceObserver):
         """Log a change of the cluster that the scheduler did not make."""
         self._say(LogTone.CLUSTER, text)
 
-    def decided(self, decision: Decision, took_s: float) -> None:
-        """Log a decision; a repeated message about a pod only once."""
-        super().decided(decision, took_s)
-        outcome, pod = decision.outcome, decision.queued.pod.key.name
-        if isinstance(outcome, NoFit) and self.waiting.get(pod) != outcome.diagnosis.message:
-            self.waiting[pod] = outcome.diagnosis.message
-            self._say(LogTone.WAITS, f"{pod}: {outcome.diagnosis.message}")
+    def unschedulable(self, pod: Pod, diagnosis: Diagnosis, attempt: int | None = None) -> None:
+        """Log why a pod waits; a repeated message about a pod only once."""
+        super().unschedulable(pod, diagnosis, attempt)
+        if self.waiting.get(pod.key.name) != diagnosis.message:
+            self.waiting[pod.key.name] = diagnosis.message
+            self._say(LogTone.WAITS, f"{pod.key.name}: {diagnosis.message}")
 
     def bound(self, queued: QueuedPod, placement: Placement, now_s: float) -> None:
         super().bound(queued, placement, now_s)

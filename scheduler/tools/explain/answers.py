@@ -150,7 +150,7 @@ class WhatIfAnswer(Answer, frozen=True):
     """What-if answer. places: one for each replica that fits, in order.
 
     waiting: number of waiting pods, which are ignored. next: why one more does not fit; None if all do. before, after:
-    without and with the replicas that fit; None if not measured.
+    without and with the replicas that fit.
     """
 
     pod: str
@@ -160,8 +160,8 @@ class WhatIfAnswer(Answer, frozen=True):
     places: tuple[NodeAndCards, ...]
     waiting: int
     next: Explanation | None
-    before: FreeMemory | None = None
-    after: FreeMemory | None = None
+    before: FreeMemory
+    after: FreeMemory
 
 
 def as_json(answer: object) -> str:

@@ -13,6 +13,7 @@ from scheduler.core.scheduling_cycle import PodEvaluation
 from scheduler.framework.diagnosis import count_reasons
 from scheduler.framework.plugin import Rejection
 from scheduler.plugins.card.card_choice import by_width, selected
+from scheduler.plugins.card.card_reasons import verdicts
 from scheduler.plugins.node import taint_toleration
 from scheduler.plugins.node.node_affinity import NodeAffinity
 from scheduler.plugins.node.node_name import NodeName
@@ -161,12 +162,10 @@ def reasons(tables: Tables, judged: PodEvaluation) -> tuple[ReasonGroup, ...]:
     return tuple(sorted(groups, key=lambda group: -group.nodes))
 
 
-def nearest(
-    reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, most: int = MOST_NODES
-) -> tuple[ExplainedNode, ...]:
+def nearest(reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation) -> tuple[ExplainedNode, ...]:
     """Return the nominated node, then nodes where the pod could run at all, those with fewest rejecting rules first.
 
-    Ties go by missing memory, then by name; at most `most` nodes.
+    Ties go by missing memory, then by name; at most MOST_NODES nodes.
     """
     tables, kept = reading.engine.tables, reading.engine.nominations.of(pod.key.uid)
     rows = np.flatnonzero(tables.valid)
@@ -182,7 +181,7 @@ def nearest(
         _never_there(tables, pod, judged)[rows],
         rows != (-1 if kept is None else tables.row_of.get(kept.node, -1)),
     )
-    order: RowArray = rows[np.lexsort(keys)][:most]
+    order: RowArray = rows[np.lexsort(keys)][:MOST_NODES]
     return tuple(explained_node(reading, pod, judged, tables.names[row]) for row in order)
 
 
@@ -233,7 +232,7 @@ def _cards(reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, row: int) 
         for slot, units in () if record.held is None else record.held.places:
             held.setdefault(slot, []).append(
                 HeldUnits(
-                    pod=reading.named(record.pod.key),
+                    pod=str(record.pod.key),
                     units=units,
                     exclusive=record.exclusive,
                     terminating=record.pod.terminating,
@@ -253,7 +252,7 @@ def _cards(reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation, row: int) 
             isolation=slots[verdict.slot].card.isolation,
             pods=tuple(sorted(held.get(verdict.slot, ()), key=lambda one: (-one.units, one.pod))),
         )
-        for verdict in judged.verdicts(row)
+        for verdict in verdicts(pod, tables, judged.state, row)
     )
 
 

@@ -1,9 +1,8 @@
 """Summary of an existing or hypothetical pod, in facts that do not depend on a node."""
 
 import dataclasses
-from collections.abc import Callable, Generator, Iterator
-from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -14,12 +13,13 @@ from scheduler.core.scheduling_cycle import Outcome, Placement, PodEvaluation
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.port import DISRUPTION_BUDGETS, PodKey
+from scheduler.plugins.fragmentation.measure import measured
+from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.plugins.preemption.default_preemption import TERMINATING
 from scheduler.plugins.volume.volume_binding import UNBOUND
 from scheduler.pods.gpu_request import ComputeMode, unit_name
 from scheduler.pods.mistakes import forgotten
 from scheduler.pods.pod import Pod
-from scheduler.state.packing.fragmentation import measured
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 from scheduler.tools.explain.answers import (
@@ -31,12 +31,9 @@ from scheduler.tools.explain.answers import (
     ReasonGroup,
     WhatIfAnswer,
 )
-from scheduler.tools.explain.explanation import MOST_NODES, blocking_claims, explained_node, nearest, reasons
+from scheduler.tools.explain.explanation import blocking_claims, explained_node, nearest, reasons
 from scheduler.tools.explain.reading import ClusterSnapshot
 from scheduler.tools.explain.remedies import reserved_place, told, too_large, with_remedy
-
-Explaining: TypeAlias = Generator[None, None, Explanation]
-
 
 _COMPUTE: Final = {ComputeMode.MPS: " with MPS", ComputeMode.TIME_SLICING: " without MPS"}
 
@@ -57,13 +54,10 @@ def asks(pod: Pod, unit_mib: int) -> str:
     return f"It requests {request.units} {unit}{join}{where}{alone}{enforced}{compute}{limit}."
 
 
-def explain(
-    reading: ClusterSnapshot, pod: Pod, node: str = "", mistaken: tuple[str, ...] = (), *, most: int = MOST_NODES
-) -> Explaining:
-    """Explain one pod of the engine, in steps.
+def explain(reading: ClusterSnapshot, pod: Pod, node: str = "", mistaken: tuple[str, ...] = ()) -> Explanation:
+    """Explain one pod of the engine.
 
-    node: the only one to examine; KeyError if it does not exist. mistaken: probable mistakes of the pod's author. most:
-    number of nodes.
+    node: the only one to examine; KeyError if it does not exist. mistaken: probable mistakes of the pod's author.
     """
     engine = reading.engine
     ours = pod.scheduler_name in engine.scheduler_names
@@ -86,7 +80,7 @@ def explain(
         words.append(f"It is gated and is not scheduled until the gate is removed: {gate}.")
     words.append(asks(pod, reading.unit_mib))
     state = "gated" if gate else "waits" if ours else "foreign"
-    return (yield from judged(reading, pod, tuple(words), state=state, node=node, most=most))
+    return judged(reading, pod, tuple(words), state=state, node=node)
 
 
 def sentence(clause: str) -> str:
@@ -99,26 +93,12 @@ def own_name(engine: Engine) -> str:
     return names.SCHEDULER_NAME if names.SCHEDULER_NAME in engine.scheduler_names else min(engine.scheduler_names)
 
 
-def judged(
-    reading: ClusterSnapshot,
-    pod: Pod,
-    words: tuple[str, ...],
-    *,
-    state: str,
-    node: str = "",
-    most: int = MOST_NODES,
-    tries: bool = True,
-) -> Explaining:
-    """Explain a pod for one node, or for all nodes, showing the `most` that come closest to fitting. Works in steps.
-
-    tries: whether to search for remedies and victims; if not, there is only one step.
-    """
+def judged(reading: ClusterSnapshot, pod: Pod, words: tuple[str, ...], *, state: str, node: str = "") -> Explanation:
+    """Explain a pod for one node, or for all nodes, showing those that come closest to fitting."""
     engine = reading.engine
-    found = _against(reading, pod, node, most)
+    found = _against(reading, pod, node)
     diagnosis = found.evaluation.diagnosis
-    shown = list(found.shown)
-    for place, one in enumerate(found.shown if tries else ()):
-        shown[place] = yield from with_remedy(reading, pod, one)
+    shown = tuple(with_remedy(reading, pod, one) for one in found.shown)
     goes, preemption, message = None, None, ""
     kept = reading.nominated(pod)
     reserved = reserved_place(reading, pod) if diagnosis is not None else None
@@ -127,9 +107,7 @@ def judged(
         state = "fits" if state == "waits" else state
     else:
         is_under_way = kept is not None and bool(kept.terminating)
-        message = diagnosis.message
-        if tries:
-            message, preemption = yield from _post_filtered(reading, pod, diagnosis, is_under_way=is_under_way)
+        message, preemption = _post_filtered(reading, pod, diagnosis, is_under_way=is_under_way)
         words += (*too_large(engine, pod), *_more(reading, pod, found.evaluation, preempts=preemption is not None))
         words += () if reserved is None else (told(reserved, pod),)
     return Explanation(
@@ -140,7 +118,7 @@ def judged(
         place=goes,
         nodes=len(engine.tables.row_of),
         reasons=found.groups,
-        nearest=tuple(shown),
+        nearest=shown,
         preemption=preemption,
         nominated=kept,
         reserved=reserved,
@@ -154,8 +132,8 @@ class _Against(NamedTuple):
     shown: tuple[ExplainedNode, ...]
 
 
-def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Against:
-    """Evaluate the pod in one step. node, most: see `judged`."""
+def _against(reading: ClusterSnapshot, pod: Pod, node: str) -> _Against:
+    """Evaluate the pod. node: see `judged`."""
     engine, groups = reading.engine, tuple[ReasonGroup, ...]()
     shown: tuple[ExplainedNode, ...] = ()
     with engine.nominations.seen_by(pod):
@@ -165,21 +143,21 @@ def _against(reading: ClusterSnapshot, pod: Pod, node: str, most: int) -> _Again
         if node:
             shown = (explained_node(reading, pod, evaluation, node),)
         elif evaluation.diagnosis is not None and not evaluation.unschedulable:
-            shown = nearest(reading, pod, evaluation, most)
+            shown = nearest(reading, pod, evaluation)
     return _Against(evaluation, groups, shown)
 
 
 def _post_filtered(
     reading: ClusterSnapshot, pod: Pod, diagnosis: Diagnosis, *, is_under_way: bool
-) -> Generator[None, None, tuple[str, Preempting | None]]:
+) -> tuple[str, Preempting | None]:
     """Return (the scheduler's message on the pod, its victims). is_under_way: its victims are already terminating."""
-    result = yield from reading.engine.queries.preemption_for(pod)
+    result = reading.engine.queries.preemption_for(pod)
     if isinstance(result, Preemption) and is_under_way:
         # A scheduler that has just started would find the same victims again; one that has chosen them waits.
         return dataclasses.replace(diagnosis, tail=f"preemption: {TERMINATING}").message, None
     if isinstance(result, Preemption):
         cards = {share.index: share.units for share in result.cards}
-        victims = tuple(reading.named(victim.key) for victim in result.victims)
+        victims = tuple(str(victim.key) for victim in result.victims)
         return diagnosis.message, Preempting(node=result.node, cards=cards, victims=victims)
     return diagnosis.message if result is None else dataclasses.replace(diagnosis, tail=result.message).message, None
 
@@ -258,38 +236,20 @@ def _whereabouts(reading: ClusterSnapshot, pod: Pod) -> str:
     return f"{told}."
 
 
-MOST_REPLICAS = 10_000
-
-
-def what_if(
-    reading: ClusterSnapshot,
-    pod: Pod,
-    replicas: int,
-    words: tuple[str, ...] = (),
-    *,
-    most: int = MOST_NODES,
-    tries: bool = True,
-    measures: bool = False,
-) -> Generator[None, None, WhatIfAnswer]:
-    """Place copies one at a time, next to the pods that have a node; waiting pods are ignored.
-
-    The copies exist until the last step, so a caller that shares the tables runs all steps at once.
-    replicas: 1 to MOST_REPLICAS. most, tries: as in `judged`, for the copy that does not fit. measures: whether to
-    measure the remaining memory, which takes tens of milliseconds on a large cluster.
-    """
+def what_if(reading: ClusterSnapshot, pod: Pod, replicas: int, words: tuple[str, ...] = ()) -> WhatIfAnswer:
+    """Place copies one at a time, next to the pods that have a node; waiting pods are ignored."""
     places: list[NodeAndCards] = []
     stops: Explanation | None = None
-    left: Callable[[], FreeMemory | None] = partial(_left, reading.engine.tables) if measures else _not_measured
-    before = left()
+    before = _left(reading.engine.tables)
     with reading.engine.queries.placing() as placing:
         for number in range(replicas):
             copy = replace(pod, key=PodKey(pod.key.namespace, f"{pod.key.name}-{number}", f"what-if-{number}"))
             place = place_of(placing.attempt(copy))
             if place is None:
-                stops = yield from judged(reading, copy, (), state="waits", most=most, tries=tries)
+                stops = judged(reading, copy, (), state="waits")
                 break
             places.append(place)
-        after = left()
+        after = _left(reading.engine.tables)
     return WhatIfAnswer(
         pod=str(pod.key),
         words=(*words, asks(pod, reading.unit_mib)),
@@ -304,9 +264,5 @@ def what_if(
 
 
 def _left(tables: Tables) -> FreeMemory:
-    free, unusable = measured(tables, tables.target.usual()).total()
+    free, unusable = measured(tables, tables.fact(TargetWorkload).usual()).total()
     return FreeMemory(free=round(free), fragmented=round(unusable))
-
-
-def _not_measured() -> None:
-    return None

@@ -1,26 +1,21 @@
-"""Ways to make room on one node. The rules run after each step, so every remedy has been tried.
-
-Works in steps of a few queries each. The tables may belong to a running scheduler, so pods may come and go between
-steps.
-"""
+"""Ways to make room on one node. The rules run after each step, so every remedy has been tried."""
 
 import re
-from collections.abc import Generator, Iterator, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.core.engine import Engine
-from scheduler.kube.port import PodKey
+from scheduler.plugins.fragmentation.card_layouts import CardLayouts
 from scheduler.plugins.volume.volume_binding import BIND_CONFLICT
 from scheduler.pods.gpu_request import GpuRequest
 from scheduler.pods.pod import Pod
-from scheduler.process.terminal import typed
-from scheduler.state.packing.card_layouts import CardLayouts
+from scheduler.process.terminal import some, typed
 from scheduler.state.pod_record import PodRecord
 from scheduler.tools.explain.answers import ExplainedCard, ExplainedNode, ReservedPlace, RuleRejection
-from scheduler.tools.explain.reading import HIDDEN, ClusterSnapshot, listed_pods, told_going
+from scheduler.tools.explain.reading import UNKNOWN, ClusterSnapshot, told_going
 
 # Written by `scheduler.core.reservations.with_reservation`. Earlier versions always wrote `pod NAMESPACE/NAME`.
 _SAID: Final = re.compile(
@@ -40,11 +35,10 @@ def reserved_place(reading: ClusterSnapshot, pod: Pod) -> ReservedPlace | None:
 
 def _named(reading: ClusterSnapshot, other: str) -> str:
     """Return how to name the pod. other: `namespace/name`, or the uid of a pod of another namespace."""
-    namespace, slash, name = other.partition("/")
-    if slash:
-        return reading.named(PodKey(namespace, name, ""))
+    if "/" in other:
+        return other
     kept = reading.engine.nominations.of(other)
-    return HIDDEN if kept is None else reading.named(kept.pod.key)
+    return UNKNOWN if kept is None else str(kept.pod.key)
 
 
 def told(reserved: ReservedPlace, pod: Pod) -> str:
@@ -55,7 +49,7 @@ def told(reserved: ReservedPlace, pod: Pod) -> str:
             f"{reserved.place}. Smaller pods cannot take it; nothing is preempted for it. It starts there, or wherever "
             "it fits first, when enough pods have ended."
         )
-    whom = reserved.pod if reserved.pod == HIDDEN else f"pod {reserved.pod}"
+    whom = reserved.pod if reserved.pod == UNKNOWN else f"pod {reserved.pod}"
     return (
         f"A reservation blocks it: {reserved.place} is reserved for {whom}, which waited {reserved.waited} "
         "(reserveAfter). When that pod starts or gives up the reservation, the rest is free again."
@@ -68,7 +62,7 @@ _MOST_CARDS: Final = 16
 
 def too_large(engine: Engine, pod: Pod) -> Iterator[str]:
     """Yield a sentence if no card could hold the pod."""
-    request, layouts = pod.template.gpu_request, engine.tables.target.layouts()
+    request, layouts = pod.template.gpu_request, CardLayouts(engine.tables)
     if request is None or request.units_per_card <= (largest := layouts.largest(request.models)):
         return
     which = "every card of the models that it accepts" if request.models else "every card"
@@ -93,33 +87,23 @@ def _enough_cards(request: GpuRequest, layouts: CardLayouts) -> int:
     return 0
 
 
-Leaving: TypeAlias = Generator[None, None, list[PodRecord]]
-
 # With more pods than this on a node, single pods are not tried.
 _MOST_TRIED: Final = 256
 _MOST_NAMED: Final = 3
-# Per step.
-_QUESTIONS: Final = 8
 
 
-def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> Generator[None, None, ExplainedNode]:
+def with_remedy(reading: ClusterSnapshot, pod: Pod, node: ExplainedNode) -> ExplainedNode:
     """Return the node with the pods that would have to leave, and with a remedy in a sentence."""
     if not node.rules:
         return node
-    too_many = 0 < reading.most_leaving < len(reading.engine.tables.records_on(node.name))
-    leaving = [] if too_many else (yield from leaving_pods(reading.engine, pod, node.name))
-    if leaving:
-        named = tuple(reading.named(record.pod.key) for record in leaving)
+    if leaving := leaving_pods(reading.engine, pod, node.name):
+        named = tuple(str(record.pod.key) for record in leaving)
         return replace(node, leaving=named, remedy=_fits_once(reading, leaving))
     text = "; ".join(_by_hand(node.name, node.rules, node.cards))
-    if too_many and not text:
-        text = (
-            f"not tested: the node has more than {reading.most_leaving} pods; run kubectl gpushare explain to test it"
-        )
     return replace(node, remedy=text or _nobody(reading, pod, node.name))
 
 
-def leaving_pods(engine: Engine, pod: Pod, node: str) -> Leaving:
+def leaving_pods(engine: Engine, pod: Pod, node: str) -> list[PodRecord]:
     """Return pods of the node without which it takes the pod.
 
     Prefers terminating pods, then the smallest single pod, then as few as possible. Empty if the node does not take the
@@ -128,51 +112,42 @@ def leaving_pods(engine: Engine, pod: Pod, node: str) -> Leaving:
     records = sorted((one for one in engine.tables.records_on(node) if _may_leave(one, pod)), key=_cost)
     terminating = [record for record in records if record.pod.terminating]
     for those in (terminating, records):
-        found = yield from _enough_of(engine, pod, node, those)
+        found = _enough_of(engine, pod, node, those)
         if found:
             return found
     return []
 
 
-def _enough_of(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> Leaving:
+def _enough_of(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> list[PodRecord]:
     """Return pods of `records` that suffice, cheapest first."""
     if not records:
         return []
-    yield
     with engine.queries.without(pod, node, records) as asked:
         if not asked.fits():
             return []
-    for part in _parts(records[:_MOST_TRIED]):
-        yield
-        with engine.queries.without(pod, node) as asked:
-            for record in part:
-                asked.lift(record)
-                if asked.fits():
-                    return [record]
-                asked.put_back(record)
-    return (yield from _reprieved(engine, pod, node, records))
+    with engine.queries.without(pod, node) as asked:
+        for record in records[:_MOST_TRIED]:
+            asked.lift(record)
+            if asked.fits():
+                return [record]
+            asked.put_back(record)
+    return _reprieved(engine, pod, node, records)
 
 
-def _reprieved(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> Leaving:
+def _reprieved(engine: Engine, pod: Pod, node: str, records: list[PodRecord]) -> list[PodRecord]:
     """Remove all pods; then put back each one that can stay, the costliest first.
 
     kube-scheduler's selectVictimsOnNode.
     """
     gone = {record.pod.key.uid: record for record in records}
-    for part in _parts(records[::-1]):
-        yield
-        with engine.queries.without(pod, node, gone.values()) as asked:
-            for record in part:
-                asked.put_back(record)
-                if asked.fits():
-                    del gone[record.pod.key.uid]
-                else:
-                    asked.lift(record)
+    with engine.queries.without(pod, node, records) as asked:
+        for record in records[::-1]:
+            asked.put_back(record)
+            if asked.fits():
+                del gone[record.pod.key.uid]
+            else:
+                asked.lift(record)
     return sorted(gone.values(), key=lambda record: str(record.pod.key))
-
-
-def _parts(records: list[PodRecord]) -> Iterator[list[PodRecord]]:
-    return (records[begin : begin + _QUESTIONS] for begin in range(0, len(records), _QUESTIONS))
 
 
 def _may_leave(record: PodRecord, pod: Pod) -> bool:
@@ -193,7 +168,7 @@ def _cost(record: PodRecord) -> tuple[bool, int, int, str]:
 
 def _fits_once(reading: ClusterSnapshot, leaving: Sequence[PodRecord]) -> str:
     one, going = len(leaving) == 1, tuple(reading.going(record.pod) for record in leaving if record.pod.terminating)
-    named = listed_pods([reading.named(record.pod.key) for record in leaving], _MOST_NAMED)
+    named = some([str(record.pod.key) for record in leaving], _MOST_NAMED)
     text = f"fits once {named} {'has' if one else 'have'} ended"
     if not going:
         return text
@@ -205,10 +180,10 @@ def _fits_once(reading: ClusterSnapshot, leaving: Sequence[PodRecord]) -> str:
 
 def _nobody(reading: ClusterSnapshot, pod: Pod, node: str) -> str:
     records = reading.engine.tables.records_on(node)
-    kept = sorted(reading.named(record.pod.key) for record in records if record.nominated)
+    kept = sorted(str(record.pod.key) for record in records if record.nominated)
     if kept:
         are = "is" if len(kept) == 1 else "are"
-        return f"its free room is set aside for {listed_pods(kept, _MOST_NAMED)}, which {are} nominated to the node"
+        return f"its free room is set aside for {some(kept, _MOST_NAMED)}, which {are} nominated to the node"
     if any(record.pod.owner_uid == pod.owner_uid != "" for record in records):
         return f"{NOTHING}, except pods of its own controller, which replaces them"
     return NOTHING

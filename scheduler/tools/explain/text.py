@@ -14,7 +14,7 @@ from scheduler.tools.explain.answers import (
     HeldUnits,
     WhatIfAnswer,
 )
-from scheduler.tools.explain.reading import listed_pods, told_going
+from scheduler.tools.explain.reading import told_going
 from scheduler.tools.explain.remedies import NOTHING
 
 _GAP: Final = "  "
@@ -47,7 +47,7 @@ def what_if_text(answer: WhatIfAnswer, width: int) -> str:
         lines += ["", *_table(("NODE", "CARDS", "COPIES"), rows[:_MOST_PLACES], width, right=(2,))]
         if len(rows) > _MOST_PLACES:
             lines.append(f"and {len(rows) - _MOST_PLACES} more places")
-    if answer.fit and answer.before is not None and answer.after is not None:
+    if answer.fit:
         lines += ["", *_wrapped(left_over(answer.before, answer.after), width)]
     if answer.next is not None:
         blocked = "What blocks the next copy:" if answer.replicas > 1 else "What blocks it:"
@@ -151,7 +151,7 @@ def preempting(answer: Explanation) -> str:
         return ""
     cards = _cards(found.cards)
     onto = f" and give it card {cards}" if cards else ""
-    return f"Preemption would evict {listed_pods(found.victims, _MOST_PODS)} from node {found.node}{onto}."
+    return f"Preemption would evict {some(found.victims, _MOST_PODS)} from node {found.node}{onto}."
 
 
 def _groups(answer: Explanation, width: int) -> Iterator[str]:

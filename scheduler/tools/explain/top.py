@@ -9,9 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from scheduler.core.engine import Engine
+from scheduler.plugins.fragmentation.card_layouts import CardLayouts
+from scheduler.plugins.fragmentation.measure import measured
+from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.state.cards.card_columns import CardOnNode
 from scheduler.state.cards.node_inventory import GpuState, Out
-from scheduler.state.packing.fragmentation import measured
 from scheduler.state.tables import Tables
 from scheduler.tools.explain.answers import Answer, HeldUnits
 from scheduler.tools.inspect.view import no_units
@@ -116,7 +118,7 @@ class Top(Answer, frozen=True):
 def top(engine: Engine) -> Top:
     """Return every node with cards, or with pods that hold some."""
     tables, nodes, cards = engine.tables, list[UsedNode](), list[UsedCard]()
-    measure = measured(tables, tables.target.usual())
+    measure = measured(tables, tables.fact(TargetWorkload).usual())
     for name in sorted(tables.row_of):
         row = tables.row_of[name]
         own = _cards(tables, name, row)
@@ -125,7 +127,7 @@ def top(engine: Engine) -> Top:
             cards += own
             nodes.append(_node(tables, name, own, pods, round(measure.unusable[row])))
     cluster = _cluster(nodes, sum(engine.queue.lengths().values()), round(measure.total().unusable))
-    largest = tables.target.layouts().largest()
+    largest = CardLayouts(tables).largest()
     enforced = sum(bool(card.isolation) for card in cards)
     too_large = _larger_than(largest, engine)
     cluster = msgspec.structs.replace(cluster, largest=largest, too_large=too_large, enforced=enforced)

@@ -14,7 +14,7 @@ from scheduler.tools.cli.options import Format
 from scheduler.tools.cli.plain import HELP, KINDS, PlainCommand, PlainGroup
 from scheduler.tools.cli.target import Target, on_cluster
 from scheduler.tools.kubectl.completion import COMPLETE, Shell, complete, script
-from scheduler.tools.kubectl.shared_commands import add_defragment, add_explain, add_what_if
+from scheduler.tools.kubectl.shared_commands import add_defragment, add_explain, add_page, add_what_if
 from scheduler.tools.kubectl.top import PROGRAM, top
 
 _NODES: Final = [word for word, kind in KINDS.items() if kind == "nodes"]
@@ -92,6 +92,7 @@ cli.add_typer(top, name="top")
 add_explain(cli, PROGRAM)
 add_what_if(cli, PROGRAM)
 add_defragment(cli, PROGRAM)
+add_page(cli, PROGRAM)
 
 
 def _only_one_choice(cards: Sequence[str] | None, *, whole_node: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands that both programs have: `explain`, `what-if` and `defragment`."""
+"""Commands that both programs have: `explain`, `what-if`, `defragment` and `page`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -167,3 +167,26 @@ def _add_apply(group: typer.Typer, program: str) -> None:
         with answering(program):
             found = defragment(target, flags)
         raise typer.Exit(Exit.FINE if found else Exit.FOUND)
+
+
+def add_page(cli: typer.Typer, program: str) -> None:
+    """Add the command `page` to `cli`; `program` is the prefix of its errors."""
+
+    @cli.command(cls=PlainCommand, epilog=f"{program} page\n{program} page --port 8080 --context CONTEXT")
+    @on_cluster(program)
+    def page(
+        target: Target,
+        *,
+        port: Annotated[
+            int, typer.Option(min=0, max=65_535, metavar="PORT", help="Port on 127.0.0.1; 0: any free port.")
+        ] = 10_264,
+    ) -> None:
+        """Show nodes, cards and waiting pods in a browser, until Ctrl-C (read-only)."""
+        from scheduler.process.startup import StartupError  # noqa: PLC0415 - as above
+        from scheduler.tools.page.page import page as serve  # noqa: PLC0415 - as above
+
+        try:
+            with answering(program):
+                serve(target, port)
+        except StartupError as error:
+            give_up(program, str(error))

@@ -5,7 +5,8 @@ browser reads 40,000 cards in some tens of milliseconds. Nominated pods are left
 ones at different times.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, TypeAlias
 
 import msgspec
@@ -23,9 +24,8 @@ PIECE: Final = 250
 # A node with more cards than this is shown by its first ones and by its sums.
 MOST_CARDS: Final = 64
 
-Sees: TypeAlias = Callable[[str], bool]
-# [namespace, name or None, [slot, units, slot, units, …], flags]
-PodOnRow: TypeAlias = tuple[str, str | None, list[int], int]
+# [namespace, name, [slot, units, slot, units, …], flags]
+PodOnRow: TypeAlias = tuple[str, str, list[int], int]
 
 EXCLUSIVE: Final = 1
 TERMINATING: Final = 2
@@ -108,16 +108,14 @@ def _without_nominated(
                 alone[slot, place] -= record.exclusive
 
 
-def pods_on(tables: Tables, row: int, sees: Sees) -> list[PodOnRow]:
+def pods_on(tables: Tables, row: int) -> list[PodOnRow]:
     """Return the pods that hold GPU memory on a row, largest first."""
     found = []
     for record in _on_cards(tables, tables.names[row]):
         if record.held is not None:
-            name = record.pod.key.name if sees(record.pod.key.namespace) else None
             places = [number for place in record.held.places[:MOST_CARDS] for number in place]
-            found.append((record.pod.key.namespace, name, places, _flags(record)))
-    found.sort(key=lambda one: (-sum(one[2][1::2]), one[0], one[1] or ""))
-    return [one if one[1] is not None else ("", None, one[2], one[3]) for one in found]
+            found.append((record.pod.key.namespace, record.pod.key.name, places, _flags(record)))
+    return sorted(found, key=lambda one: (-sum(one[2][1::2]), one[0], one[1]))
 
 
 def _flags(record: PodRecord) -> int:
@@ -145,10 +143,10 @@ class CardDetail(msgspec.Struct, rename="camel"):
 
 
 class PodDetail(msgspec.Struct, rename="camel"):
-    """One pod of one node. name: None if it is not shown. units: by slot."""
+    """One pod of one node. places: slot, units, slot, units, …."""
 
     namespace: str
-    name: str | None
+    name: str
     places: list[int]
     flags: int
     priority: int
@@ -168,7 +166,7 @@ class NodeDetail(msgspec.Struct, rename="camel"):
     pods: list[PodDetail]
 
 
-def node_detail(tables: Tables, name: str, sees: Sees) -> NodeDetail | None:
+def node_detail(tables: Tables, name: str) -> NodeDetail | None:
     """Return everything about one node; None if it does not exist."""
     row = tables.row_of.get(name)
     if row is None:
@@ -184,8 +182,8 @@ def node_detail(tables: Tables, name: str, sees: Sees) -> NodeDetail | None:
         cards=[_card(cards.stored, row, number, slot) for number, slot in enumerate(cards.slots[row])],
         pods=[
             PodDetail(
-                namespace=record.pod.key.namespace if shown else "",
-                name=record.pod.key.name if shown else None,
+                namespace=record.pod.key.namespace,
+                name=record.pod.key.name,
                 places=[number for place in record.held.places for number in place],
                 flags=_flags(record),
                 priority=record.pod.priority,
@@ -193,7 +191,6 @@ def node_detail(tables: Tables, name: str, sees: Sees) -> NodeDetail | None:
             )
             for record in _largest_first(_on_cards(tables, name))
             if record.held is not None
-            for shown in [sees(record.pod.key.namespace)]
         ],
     )
 
@@ -220,15 +217,11 @@ def _card(stored: CardStore, row: int, number: int, slot: CardOnNode) -> CardDet
     )
 
 
-def found_pods(tables: Tables, text: str, most: int, sees: Sees) -> Iterator[tuple[PodKey, str] | None]:
-    """Yield (pod, node) for pods whose name or namespace/name contains `text`; None at intervals, to let others run."""
-    left = most
-    for number, record in enumerate(list(tables.records())):
-        if number % PIECE == PIECE - 1:
-            yield None
-        key = record.pod.key
-        if record.written.units and text in f"{key.namespace}/{key.name}" and sees(key.namespace):
-            yield key, record.node
-            left -= 1
-            if not left:
-                return
+def found_pods(tables: Tables, text: str, most: int) -> list[tuple[PodKey, str]]:
+    """Return (pod, node) of the first pods whose name or namespace/name contains `text`."""
+    found = (
+        (record.pod.key, record.node)
+        for record in tables.records()
+        if record.written.units and text in str(record.pod.key)
+    )
+    return list(islice(found, most))

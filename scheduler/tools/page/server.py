@@ -1,49 +1,47 @@
-"""HTTP server of the page: public files, and answers for authorized viewers.
+"""HTTP server of the page, on loopback: its files, and answers about one cluster. It has no users, and changes nothing.
 
-It is separate from the probes' server, because any number of pages must not delay the kubelet's probes. Accepted
-requests are answered one at a time; at most MOST_STREAMS pages follow the cluster at once.
+Only programs of the same machine, or of the same pod, can connect. A web site that a browser shows could still send it
+requests under a name of its own (DNS rebinding), so the `Host` has to be a loopback name.
 """
 
 import asyncio
-import ssl
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+import os
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPMethod, HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
-from config.protocol.quantity import QuantityError
-from config.settings.page import is_loopback
-from scheduler.pods.pod import PodReader
-from scheduler.process.bounded_server import BoundedServer, Limits
-from scheduler.process.places import wrote
-from scheduler.process.probes import Turns
-from scheduler.tools.page.access import AccessDenied, Guard, Viewer
-from scheduler.tools.page.background import in_background
-from scheduler.tools.page.files import files, form_of
+from scheduler.process.documents import is_loopback
+from scheduler.process.http_server import http_server, limited
+from scheduler.process.startup import StartupError
+from scheduler.tools.cli.asking import ClusterView
+from scheduler.tools.cli.manifests import Unanswerable, Unreadable
+from scheduler.tools.page import static
 from scheduler.tools.page.history import UsageHistory
-from scheduler.tools.page.leader import FORWARDED, Back, LeaderPage
-from scheduler.tools.page.parameters import LONGEST_TEXT, number, wanted_pod
-from scheduler.tools.page.queries import find, what_if, why
-from scheduler.tools.page.query_queue import QueryQueue
-from scheduler.tools.page.rows import Sees, found_pods, node_detail, pods_on
-from scheduler.tools.page.stream import Shown, Since, Stream
+from scheduler.tools.page.queries import LONGEST_TEXT, InvalidQuery, number, what_if, why
+from scheduler.tools.page.rows import found_pods, node_detail, pods_on
+from scheduler.tools.page.stream import LASTS_S, Since, Stream
 
-MOST_STREAMS: Final = 8
-_LIMITS: Final = Limits(connections=48, answer_s=75.0)
-_SHUTDOWN_S: Final = 0.5
-# A page that reads nothing for this time is cut off.
-_WRITTEN_WITHIN_S: Final = 10.0
-_ANSWERS_EVERY_S: Final = 0.01
-# A query runs every rule on every node.
-_QUESTIONS_EVERY_S: Final = 0.25
+_LOOPBACK: Final = "127.0.0.1"
+_LOOPBACK_NAME: Final = "localhost"
+# Each open page follows the cluster with one request.
+_MOST_REQUESTS: Final = 32
+_ANSWERED_WITHIN_S: Final = LASTS_S + 25.0
 _MOST_ROWS: Final = 100
 _MOST_FOUND: Final = 50
 _STREAM: Final = "/api/stream"
 _JSON: Final = "application/json"
-_LINES: Final = "application/x-ndjson"
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -57,233 +55,143 @@ _HEADERS: Final = {
 }
 _ENCODE: Final = msgspec.json.Encoder().encode
 
-Answer = Callable[[web.BaseRequest, Viewer], Awaitable[Any]]
 
+@asynccontextmanager
+async def page_served(view: ClusterView, problem: Callable[[], str], port: int) -> AsyncIterator[str]:
+    """Serve the page on loopback inside the block, which gets its URL. Raises StartupError.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageParts:
-    """Content and access of a page. reader, unit_mib: those of the engine. access: decides about viewers.
-
-    leader: where this replica forwards queries while on standby; None if it answers them itself.
+    problem: why the view is not up to date, or "". port: 0 for any free port.
     """
-
-    shown: Shown
-    history: UsageHistory
-    reader: PodReader
-    unit_mib: int
-    access: Guard
-    leader: LeaderPage | None = None
-
-
-class PageServer:
-    """Server of the page, until closed."""
-
-    def __init__(self, handler: "_Handler", runner: web.ServerRunner, history: asyncio.Task[None]) -> None:
-        """runner: is already listening; see `serve_page`."""
-        self._handler, self._runner, self._history = handler, runner, history
-
-    @property
-    def followers(self) -> int:
-        """Number of pages that currently follow the cluster."""
-        return self._handler.followers
-
-    @property
-    def port(self) -> int:
-        """Port on which the server listens."""
-        port: int = self._runner.addresses[0][1]
-        return port
-
-    async def close(self) -> None:
-        """Stop serving, and end all answers in progress."""
-        self._history.cancel()
-        await self._handler.parts.access.close()
-        await self._runner.cleanup()
-        await _let_go(self._handler.parts)
-
-
-async def serve_page(parts: PageParts, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> PageServer:
-    """Start the server. address: (host, port); host "" for all addresses.
-
-    Raises OSError if the address cannot be listened on, and leaves nothing behind.
-    """
-    host, port = address
-    handler = _Handler(parts, local=tls is None and is_loopback(host))
-    runner = web.ServerRunner(BoundedServer(handler.answer, _LIMITS, tls), shutdown_timeout=_SHUTDOWN_S)
+    page = _Page(view, problem)
+    runner = http_server(limited(page.answer, most=_MOST_REQUESTS, within_s=_ANSWERED_WITHIN_S))
     await runner.setup()
     try:
-        await web.TCPSite(runner, host or None, port).start()
-    except OSError:
+        await web.TCPSite(runner, _LOOPBACK, port).start()
+    except OSError as error:
         await runner.cleanup()
-        await _let_go(parts)
-        raise
-    return PageServer(handler, runner, in_background("history", parts.history.run()))
+        # The event loop's text repeats the address.
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        message = f"cannot serve the page on port {port}: {reason}; choose another port, or 0 for any free one"
+        raise StartupError(message) from error
+    recording = asyncio.create_task(page.history.run())
+    try:
+        yield f"http://{_LOOPBACK}:{runner.addresses[0][1]}/"
+    finally:
+        recording.cancel()
+        await runner.cleanup()
 
 
-async def _let_go(parts: PageParts) -> None:
-    if parts.leader is not None:
-        await parts.leader.close()
+def files() -> Mapping[str, tuple[bytes, str]]:
+    """Return (content, type) of each file of the page, by path.
 
-
-class _Handler:
-    """Request handler.
-
-    local: only programs on this machine can reach it, so a request with another host name is an attack.
+    Files are read once, so a request cannot name any other file of the machine.
     """
+    folder = Path(static.__path__[0])
+    found = {
+        f"/{file.name}": (file.read_bytes(), _TYPES[file.suffix]) for file in folder.iterdir() if file.suffix in _TYPES
+    }
+    return found | {"/": found["/index.html"]}
 
-    def __init__(self, parts: PageParts, *, local: bool) -> None:
-        self.parts = parts
-        self._local = local
+
+class _Rejected(Exception):
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Page:
+    """Request handler. history: runs as long as the page is served."""
+
+    def __init__(self, view: ClusterView, problem: Callable[[], str]) -> None:
+        engine = view.reading.engine
+        self.history = UsageHistory(engine.tables, engine.queue.lengths)
+        self._view, self._problem, self._tables = view, problem, engine.tables
+        # Versions of another process are meaningless.
+        self._instance = uuid.uuid4().hex
         self._files = files()
-        self._form = form_of(self._files)
-        self.followers = 0
-        self._queries = QueryQueue()
-        answers, questions = Turns(_ANSWERS_EVERY_S), Turns(_QUESTIONS_EVERY_S)
-        self._answers: Mapping[str, tuple[Turns, Answer]] = {
-            "/api/pods": (answers, self._pods),
-            "/api/node": (answers, self._node),
-            "/api/history": (answers, self._points),
-            "/api/find": (questions, self._found),
-            "/api/explain": (questions, self._why),
-            "/api/what-if": (questions, self._what_if),
+        self._answers: Mapping[str, Callable[[Mapping[str, str]], Awaitable[Any]]] = {
+            "/api/pods": self._pods,
+            "/api/node": self._node,
+            "/api/history": self._points,
+            "/api/find": self._found,
+            "/api/explain": self._why,
+            "/api/what-if": self._what_if,
         }
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Return the response to a request, for BoundedServer."""
+        """Return the response to a request."""
         try:
             return await self._answered(request)
-        except AccessDenied as refused:
-            return _says(refused.status, refused.message)
+        except _Rejected as error:
+            return _says(error.status, str(error))
+        except InvalidQuery as error:
+            return _says(HTTPStatus.BAD_REQUEST, f"The query is invalid: {error}.")
+        except Unreadable as error:
+            return _says(HTTPStatus.BAD_GATEWAY, f"The cluster does not answer: {error}.")
+        except Unanswerable as error:
+            return _says(HTTPStatus.NOT_FOUND, f"No answer: {error}.")
 
     async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
-        if self._local and not _names_loopback(request.host):
-            raise AccessDenied(HTTPStatus.MISDIRECTED_REQUEST, "This page is available on its own machine only.")
-        if request.method not in {HTTPMethod.GET, HTTPMethod.HEAD}:
-            raise AccessDenied(HTTPStatus.METHOD_NOT_ALLOWED, "This page is read-only.")
-        if request.method == HTTPMethod.HEAD and request.path == _STREAM:
-            raise AccessDenied(HTTPStatus.METHOD_NOT_ALLOWED, "The stream does not support HEAD.")
-        file = self._files.get(request.path)
-        if file is not None:
+        if not _names_loopback(request.host):
+            raise _Rejected(HTTPStatus.MISDIRECTED_REQUEST, "This page is available on its own machine only.")
+        if request.method != HTTPMethod.GET:
+            raise _Rejected(HTTPStatus.METHOD_NOT_ALLOWED, "This page is read-only.")
+        if (file := self._files.get(request.path)) is not None:
             return web.Response(body=file[0], headers=_HEADERS | {"Content-Type": file[1]})
-        if request.path != _STREAM and request.path not in self._answers:
-            raise AccessDenied(HTTPStatus.NOT_FOUND, "There is no such page.")
-        self._refuse_unless_asked_as_leader(request)
-        viewer = await self.parts.access.viewer(request.headers.get("Authorization", ""))
         if request.path == _STREAM:
-            return await self._stream(request, viewer)
-        turns, handler = self._answers[request.path]
-        await turns.come()
-        if (passed := await self._of_leader(request, _JSON)) is not None:
-            return passed
-        answer = await handler(request, viewer)
-        self.parts.access.learn(viewer)
+            return await self._stream(request)
+        if request.path not in self._answers:
+            raise _Rejected(HTTPStatus.NOT_FOUND, "There is no such page.")
+        answer = await self._answers[request.path](request.query)
         return web.Response(body=_ENCODE(answer), headers=_HEADERS | {"Content-Type": _JSON})
 
-    def _refuse_unless_asked_as_leader(self, request: web.BaseRequest) -> None:
-        """Reject a forwarded request unless we lead: the Lease may name a replica that no longer leads."""
-        form = request.headers.get(FORWARDED)
-        if form is not None and (form != self._form or not self.parts.shown.leads()):
-            raise AccessDenied(
-                HTTPStatus.SERVICE_UNAVAILABLE, "This replica is not the leader, or runs another version."
-            )
-
-    async def _of_leader(self, request: web.BaseRequest, media_type: str) -> web.StreamResponse | None:
-        """Return the leader's answer on a standby replica; None if the local tables must answer."""
-        leader, stream = self.parts.leader, request.path == _STREAM
-        if leader is None or FORWARDED in request.headers or request.method != HTTPMethod.GET:
-            return None
-        if not stream and request.query.get("instance") == self.parts.shown.instance:
-            # The page follows this replica, because the leader did not answer.
-            return None
-        back = Back(stream, _HEADERS | {"Content-Type": media_type}, _WRITTEN_WITHIN_S)
-        return await leader.answered(request, self._form, back)
-
-    async def _stream(self, request: web.BaseRequest, viewer: Viewer) -> web.StreamResponse:
-        if self.followers >= MOST_STREAMS:
-            raise AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_STREAMS} pages are open already; close one.")
-        self.followers += 1
-        try:
-            passed = await self._of_leader(request, _LINES)
-            return await self._own_stream(request, viewer) if passed is None else passed
-        finally:
-            self.followers -= 1
-
-    async def _own_stream(self, request: web.BaseRequest, viewer: Viewer) -> web.StreamResponse:
-        response = web.StreamResponse(headers=_HEADERS | {"Content-Type": _LINES})
-
-        async def send(line: bytes) -> None:
-            async with asyncio.timeout(_WRITTEN_WITHIN_S):
-                await response.write(line)
-            wrote(request, asyncio.get_running_loop().time())
-
-        query, authorization = request.query, request.headers.get("Authorization", "")
+    async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
+        query = request.query
         since = Since(
             query.get("instance", "")[:LONGEST_TEXT],
             number(query.get("version"), -1),
             number(query.get("models"), 0),
         )
-        try:
-            await response.prepare(request)
-            await Stream(self.parts.shown, self.parts.access, authorization, send).run(viewer, since)
-        except (AccessDenied, TimeoutError):
-            # The page reconnects and gets an error; or it does not read.
-            if request.transport is not None:
-                request.transport.abort()
+        response = web.StreamResponse(headers=_HEADERS | {"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        async for message in Stream(self._view.reading, self._instance, self._problem).messages(since):
+            await response.write(_ENCODE(message) + b"\n")
         return response
 
-    def _sees(self, viewer: Viewer) -> Sees:
-        now_s = self.parts.shown.now_s()
-        return lambda namespace: viewer.sees(namespace, now_s)
-
-    async def _pods(self, request: web.BaseRequest, viewer: Viewer) -> dict[int, Any]:
-        shown = self.parts.shown
-        if request.query.get("instance", shown.instance) != shown.instance:
+    async def _pods(self, query: Mapping[str, str]) -> dict[int, Any]:
+        if query.get("instance", self._instance) != self._instance:
             # Row numbers differ there.
-            raise AccessDenied(HTTPStatus.CONFLICT, "The page shows the data of another replica.")
-        tables, sees = shown.engine.tables, self._sees(viewer)
-        rows = [number(text, -1) for text in request.query.get("rows", "").split(",")[:_MOST_ROWS]]
-        return {row: pods_on(tables, row, sees) for row in rows if 0 <= row < tables.capacity and tables.valid[row]}
+            raise _Rejected(HTTPStatus.CONFLICT, "The page shows the data of another process.")
+        tables = self._tables
+        rows = [number(text, -1) for text in query.get("rows", "").split(",")[:_MOST_ROWS]]
+        return {row: pods_on(tables, row) for row in rows if 0 <= row < tables.capacity and tables.valid[row]}
 
-    async def _node(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
-        detail = node_detail(self.parts.shown.engine.tables, request.query.get("name", ""), self._sees(viewer))
+    async def _node(self, query: Mapping[str, str]) -> Any:  # noqa: ANN401 - what is encoded
+        detail = node_detail(self._tables, query.get("name", ""))
         if detail is None:
-            raise AccessDenied(HTTPStatus.NOT_FOUND, "The node no longer exists.")
+            raise _Rejected(HTTPStatus.NOT_FOUND, "The node no longer exists.")
         return detail
 
-    async def _points(self, _request: web.BaseRequest, _viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
-        return await self.parts.history.points()
+    async def _points(self, _query: Mapping[str, str]) -> Any:  # noqa: ANN401 - what is encoded
+        return self.history.points()
 
-    async def _found(self, request: web.BaseRequest, viewer: Viewer) -> list[dict[str, str]]:
-        text = request.query.get("text", "")[:LONGEST_TEXT]
-        found = []
-        for one in found_pods(self.parts.shown.engine.tables, text, _MOST_FOUND, self._sees(viewer)) if text else ():
-            if one is None:
-                await asyncio.sleep(0)
-            else:
-                found.append({"namespace": one[0].namespace, "name": one[0].name, "node": one[1]})
-        return found
+    async def _found(self, query: Mapping[str, str]) -> list[dict[str, str]]:
+        text = query.get("text", "")[:LONGEST_TEXT]
+        found = found_pods(self._tables, text, _MOST_FOUND) if text else []
+        return [{"namespace": key.namespace, "name": key.name, "node": node} for key, node in found]
 
-    async def _why(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
-        namespace, name = request.query.get("namespace", ""), request.query.get("name", "")
-        sees, engine = self._sees(viewer), self.parts.shown.engine
-        # A viewer who may not list a namespace does not learn which pods it has.
-        entry = await find(engine, namespace, name) if sees(namespace) else None
-        if entry is None:
-            raise AccessDenied(HTTPStatus.NOT_FOUND, f"No pod {namespace}/{name} is waiting here any longer.")
-        return await self._queries.answer(why(engine, self.parts.unit_mib, entry.pod, sees), viewer.user.username)
+    async def _why(self, query: Mapping[str, str]) -> Any:  # noqa: ANN401 - what is encoded
+        return await why(self._view, query.get("namespace", ""), query.get("name", ""))
 
-    async def _what_if(self, request: web.BaseRequest, viewer: Viewer) -> Any:  # noqa: ANN401 - what is encoded
-        try:
-            wanted = wanted_pod(request.query)
-            return what_if(self.parts.shown.engine, self.parts.reader, self.parts.unit_mib, wanted, self._sees(viewer))
-        except (QuantityError, ValueError) as error:
-            raise AccessDenied(HTTPStatus.BAD_REQUEST, f"The query is invalid: {error}.") from error
+    async def _what_if(self, query: Mapping[str, str]) -> Any:  # noqa: ANN401 - what is encoded
+        return await what_if(self._view, query)
 
 
 def _names_loopback(host: str) -> bool:
     """Return whether the host is a loopback address. host: as a browser writes it, with or without a port."""
     name, colon, port = host.rpartition(":")
-    name = name if colon and port.isdigit() else host
-    return is_loopback(name.removeprefix("[").removesuffix("]"))
+    name = (name if colon and port.isdigit() else host).removeprefix("[").removesuffix("]")
+    return name == _LOOPBACK_NAME or is_loopback(name)
 
 
 def _says(status: HTTPStatus, message: str) -> web.Response:

@@ -18,7 +18,7 @@ from scheduler.tools.simulate.replay import world_after
 
 def played(configuration: SchedulerConfiguration, files: Sequence[Path]) -> World:
     """Return the cluster of the files once it is stable. Raises ConfigurationError."""
-    built, resources = build_engine(configuration, installed_plugins()), resource_names(configuration)
+    built, resources = build_engine(configuration, installed_plugins(), preempts=False), resource_names(configuration)
     described = read(*files)
     if line := left_out(described.ignored):
         warn([line])

@@ -24,8 +24,9 @@ import msgspec
 from config.clusterfile.reading import ClusterFile, said_of
 from config.clusterfile.workloads import Manifest
 from config.settings.mistakes import ConfigurationError, Mistake
-from scheduler.core.engine import Decision, Engine
-from scheduler.core.scheduling_cycle import NoFit, Placement
+from scheduler.core.effects import Bind, Unschedulable
+from scheduler.core.engine import Engine
+from scheduler.core.scheduling_cycle import Placement
 from scheduler.intake.event_handlers import EventHandlers
 from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.kube.defaults import decoded
@@ -41,13 +42,15 @@ from scheduler.kube.port import (
     Changed,
     Deleted,
     Kind,
+    PodKey,
 )
 from scheduler.kube.problem import Problem
+from scheduler.plugins.fragmentation.measure import Fragmentation, measured
+from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.pods.gpu_request import ResourceNames
-from scheduler.pods.pod import PodReader
+from scheduler.pods.pod import Pod, PodReader
 from scheduler.pods.pod_volumes import ClaimKey
-from scheduler.queue.entry import PodState
-from scheduler.state.packing.fragmentation import Fragmentation, measured
+from scheduler.queue.entry import PodState, QueuedPod
 from scheduler.state.volumes.plan import VolumePlan
 from scheduler.testing.cluster.store import Feed
 from scheduler.testing.cluster.world import World
@@ -189,7 +192,7 @@ class _Replay:
         self.world = self._world = World(lambda: EPOCH_S + self._now_s)
         self._player = TimelinePlayer(self._world, steps)
         self._handlers = EventHandlers(engine, reader, now_s=lambda: self._now_s, report=self._note_problem)
-        volume_handlers = VolumeHandlers(engine.change_volumes, report=self._note_problem, seen=lambda _: None)
+        volume_handlers = VolumeHandlers(engine.tables.change_volumes, report=self._note_problem, seen=lambda _: None)
         self._feeds = (
             Feed(self._world.nodes.collection, NODES, self._node_events),
             *(Feed(self._world.storage.of(kind), kind, partial(volume_handlers.handle, kind)) for kind in OF_STORAGE),
@@ -285,55 +288,45 @@ class _Replay:
     # Decisions
 
     def _decide_all(self) -> None:
-        """Decide until no pod is ready."""
-        while (decision := self._decide()) is not None:
-            self._decisions += 1
-            self._follow_up(decision)
-            if self._course is not None and decision.queued.attempts == 1:
-                self._note_course(self._course, decision)
+        """Let the engine work until it has nothing to do. No pod is ever evicted here."""
+        while (step := self._engine.step(self._now_s, int((EPOCH_S + self._now_s) * 1e9))) is not None:
+            for effect in step.effects:
+                if isinstance(effect, Bind):
+                    self._bind(effect.queued, effect.placement)
+                elif isinstance(effect, Unschedulable) and effect.attempt is not None:
+                    self._waits_on(effect.pod, effect.attempt, effect.diagnosis.message)
 
-    def _decide(self) -> Decision | None:
-        engine = self._engine
-        while engine.run_hint(self._now_s) or engine.any_search:
-            # Search only for reservations: no pod is ever evicted here.
-            if engine.any_search:
-                engine.post_filter_next(self._now_s)
-        return engine.decide(self._now_s, int((EPOCH_S + self._now_s) * 1e9))
+    def _waits_on(self, pod: Pod, attempt: int, message: str) -> None:
+        self._note_attempt(pod, attempt, placed=False)
+        if self._rejects:
+            self._reject(pod.key, message)
+        else:
+            self._tries[pod.key.uid] = _Try(attempt, message, self._engine.tables.changes.version)
 
-    def _follow_up(self, decision: Decision) -> None:
-        outcome, uid = decision.outcome, decision.queued.pod.key.uid
-        if isinstance(outcome, NoFit):
-            if self._rejects:
-                self._reject(outcome)
-                return
-            version = self._engine.tables.changes.version
-            self._tries[uid] = _Try(decision.queued.attempts, outcome.diagnosis.message, version)
-            return
-        self._tries.pop(uid, None)
-        self._bind(decision, outcome)
-
-    def _reject(self, outcome: NoFit) -> None:
-        key = outcome.pod.key
-        self._rejected.append(Waits(str(key), self._created_s[key.uid], 1, outcome.diagnosis.message))
+    def _reject(self, key: PodKey, message: str) -> None:
+        self._rejected.append(Waits(str(key), self._created_s[key.uid], 1, message))
         self._world.pods.delete(key.namespace, key.name)
         self._deliver()
 
-    def _note_course(self, course: Course, decision: Decision) -> None:
+    def _note_attempt(self, pod: Pod, attempt: int, *, placed: bool) -> None:
+        self._decisions += 1
+        if (course := self._course) is None or attempt > 1:
+            return
         # The unit of an invalid request may be wrong: 8Gi are more than any cluster has.
-        request, whole = decision.queued.pod.template.gpu_request, self._usage.whole
-        asked = 0 if request is None else request.units
-        course.note(self._now_s, asked, whole.used, placed=not isinstance(decision.outcome, NoFit))
+        request, whole = pod.template.gpu_request, self._usage.whole
+        course.note(self._now_s, 0 if request is None else request.units, whole.used, placed=placed)
         course.units, course.average = self._usage.units, whole.average(self._now_s)
 
-    def _bind(self, decision: Decision, placement: Placement) -> None:
+    def _bind(self, queued: QueuedPod, placement: Placement) -> None:
         key = placement.pod.key
+        self._tries.pop(key.uid, None)
         self._placed[key.uid] = PlacedPod(
             pod=str(key),
             node=placement.node,
             cards=placement.cards,
             bound_s=self._now_s,
             wait_s=round(self._now_s - self._created_s[key.uid], 6),
-            attempts=decision.queued.attempts,
+            attempts=queued.attempts,
         )
         if placement.volumes is not None:
             fulfil(placement.volumes, self._world)
@@ -341,12 +334,13 @@ class _Replay:
         self._engine.bound(placement)
         self._player.started(pod, self._now_s)
         self._deliver()
+        self._note_attempt(placement.pod, queued.attempts, placed=True)
 
     # The end
 
     def _measured(self) -> Fragmentation:
         tables = self._engine.tables
-        return measured(tables, tables.target.usual()).total()
+        return measured(tables, tables.fact(TargetWorkload).usual()).total()
 
     def _report(self) -> Report:
         fragmentation = self._fragmentation or self._measured()

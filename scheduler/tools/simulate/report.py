@@ -51,7 +51,7 @@ class Report:
     placed, rejected: in the order of the decisions. waiting: in the order of creation. end_s: end of the simulation,
     seconds from the start. by_others: pods that already had a node. decisions: attempts, successful or not. problems:
     problems of objects. ignored: manifests that the simulation does not read. free, fragmented: units when the last pod
-    had arrived and was tried, see `scheduler.state.packing.fragmentation`.
+    had arrived and was tried, see `scheduler.plugins.fragmentation.measure`.
     """
 
     placed: tuple[PlacedPod, ...]

@@ -75,7 +75,7 @@ def simulated(run: Run, configuration: SchedulerConfiguration) -> tuple[Report, 
     if run.seed is not None:
         arrivals = shuffled(arrivals, run.seed)
     coming = pods_coming(arrivals, resources, resolve(configuration)[0].scheduler_names[0])
-    built, course = build_engine(configuration, installed_plugins()), Course()
+    built, course = build_engine(configuration, installed_plugins(), preempts=False), Course()
     began_s = time.perf_counter()
     report = replay(
         cluster,

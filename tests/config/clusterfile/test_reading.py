@@ -1,6 +1,5 @@
 """Cluster files: what they describe, and what is said of those that describe nothing."""
 
-import json
 import re
 from pathlib import Path
 from textwrap import dedent
@@ -204,13 +203,6 @@ def test_a_pod_is_the_manifest_with_its_name_and_namespace(cluster: Reader) -> N
     }
 
 
-def test_manifests_are_plain_json(cluster: Reader) -> None:
-    both = cluster(f"nodes: [{{name: a, cards: [{{model: m, memoryMiB: 1024}}]}}]\npods: [{{pod: {POD}}}]")
-    manifests = [*node_manifests(both, 1024), *(pod.manifest for pod in pod_manifests(both))]
-
-    assert json.loads(json.dumps(manifests)) == manifests
-
-
 def test_a_fault_happens_to_a_card_or_to_a_node(cluster: Reader) -> None:
     faults = cluster("""
         nodes: [{name: n, cards: [{model: m, memoryMiB: 1024, uuid: GPU-x}]}]
@@ -336,11 +328,6 @@ def test_every_mistake_of_every_file_is_named_at_once(cluster: Reader) -> None:
     found = cluster.mistakes("nodes: [{name: a, cout: 2}]", "a: [", "kind: Pod", "faults: [{node: zz, back: true}]")
 
     assert [mistake.split(":")[0] for mistake in found] == [*("0.yaml", "1.yaml", "2.yaml", "2.yaml", "3.yaml")]
-
-
-def test_a_file_that_does_not_exist_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"absent\.yaml: cannot be read: No such file"):
-        read(tmp_path / "absent.yaml")
 
 
 def test_copies_of_a_pod_do_not_share_its_uid(cluster: Reader) -> None:

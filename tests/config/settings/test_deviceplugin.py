@@ -28,13 +28,6 @@ def test_the_state_has_its_own_directory_inside_a_mounted_one() -> None:
     assert Path(default.state_dir).parent == Path(default.kubelet.device_plugin_dir)
 
 
-def test_off_needs_no_quotes(tmp_path: Path) -> None:
-    file = tmp_path / "node.yaml"
-    file.write_text(HEAD + "nodeName: n\nmonitor: off\n", encoding="utf-8")
-    read = load(DevicePluginConfiguration, file=file, environ={}, flags={}, env_prefix=ENV_PREFIX)
-    assert read.monitor == "off"
-
-
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [

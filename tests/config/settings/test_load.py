@@ -31,7 +31,8 @@ file: profiles[0].plugins.filter.enabled[0].name: expected {FILTERS}, found 'Nod
 file: profiles[0].pluginConfig[0].name: expected {WITH_ARGUMENTS}, found 'GpuShar'; did you mean GpuShare?
 file: profiles[0].pluginConfig[1].args.cardPolicy: expected 'binpack', 'spread' or 'fragmentation', \
 found 'spred'; did you mean spread?
-file: profiles[0].pluginConfig[1].args.colour: unknown field; expected one of: cardPolicy, nodePolicy
+file: profiles[0].pluginConfig[1].args.colour: unknown field; expected one of: cardPolicy, nodePolicy, \
+requestsHalfLife
 file: profiles[0].pluginConfig[2].name: is missing
 environment GPUSHARE_SCHEDULER_RESOURCES__GPUMEM: resources.gpuMem: expected the name of an extended resource, \
 domain/name, found 'mem'
@@ -65,6 +66,12 @@ def mistakes(
         loaded(file, text, env=env, flags=flags)
     assert str(caught.value) == "\n".join(str(mistake) for mistake in caught.value.mistakes)
     return str(caught.value).replace(f"{file}: ", "file: ").splitlines()
+
+
+def test_a_section_that_was_removed_says_what_to_do_now(file: Path) -> None:
+    (message,) = mistakes(file, "page: {enabled: true}\n")
+    assert message.startswith("file: page: has been removed: ")
+    assert "run `kubectl gpushare page`" in message
 
 
 def test_without_any_value_the_default_holds() -> None:

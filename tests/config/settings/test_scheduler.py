@@ -91,11 +91,6 @@ def test_without_a_wait_at_the_start_a_bind_still_has_a_time_out() -> None:
     assert configured(bindTimeout="2s").bind_request_timeout_s == 2
 
 
-def test_a_configuration_cannot_be_changed() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
-        MODEL().memory_unit_mib = 1
-
-
 RESOURCE = "the name of an extended resource"
 
 

@@ -1,4 +1,4 @@
-"""Addresses and durations, and the sections about the page and leader election: what they accept."""
+"""Addresses and durations, and the section about leader election: what they accept."""
 
 import math
 
@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from config.settings import duration
 from config.settings.leader_election import LeaderElectionSection
-from config.settings.page import PageSection, is_loopback
 from config.settings.scheduler import SchedulerConfiguration
 from config.settings.schema import checked_address, host_and_port
 
@@ -69,27 +68,6 @@ def test_what_is_printed_is_read_back(millis: int) -> None:
 
 def test_the_largest_units_are_printed() -> None:
     assert [duration.text(s) for s in (0, 0.5, 4, 90, 3600)] == ["0s", "500ms", "4s", "1m30s", "1h"]
-
-
-def test_it_is_off_and_on_loopback_unless_somebody_says_otherwise() -> None:
-    assert (PageSection().enabled, PageSection().listen_address) == (False, ("127.0.0.1", 10264))
-
-
-@pytest.mark.parametrize("listen", [":10264", "0.0.0.0:1", "[::]:1", "10.1.2.3:1", "host.example:1"])
-def test_a_token_does_not_go_over_the_network_unencrypted(listen: str) -> None:
-    with pytest.raises(ValidationError, match="expected a loopback address"):
-        PageSection(listen=listen)
-    PageSection(listen=listen, cert_file="tls.crt", key_file="tls.key")
-
-
-@pytest.mark.parametrize("listen", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:0"])
-def test_loopback_needs_no_certificate(listen: str) -> None:
-    assert is_loopback(PageSection(listen=listen).listen_address[0])
-
-
-def test_a_certificate_needs_its_key() -> None:
-    with pytest.raises(ValidationError, match="both certFile and keyFile"):
-        PageSection(cert_file="tls.crt")
 
 
 @pytest.mark.parametrize(

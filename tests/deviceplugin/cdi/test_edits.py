@@ -24,15 +24,6 @@ EDITS = st.builds(
 )
 
 
-def test_nothing_adds_nothing() -> None:
-    assert combined([]).wire() == {}
-
-
-def test_a_later_part_wins_a_variable() -> None:
-    both = combined([Edits(env={"A": "1", "B": "1"}), Edits(env={"A": "2"})])
-    assert both.wire() == {"env": ["A=2", "B=1"]}
-
-
 def test_what_two_parts_bring_is_brought_once_and_in_order() -> None:
     both = combined([device_nodes(["/dev/x", "/dev/y"]), device_nodes(["/dev/y", "/dev/z"])])
     assert both.wire() == {"deviceNodes": [{"path": "/dev/x"}, {"path": "/dev/y"}, {"path": "/dev/z"}]}
@@ -54,10 +45,6 @@ def test_the_edits_of_a_spec_come_out_as_they_went_in() -> None:
     edits = from_wire(document, (1, 1, 0))
     assert edits.wire() == document
     assert edits.version == (1, 1, 0)
-
-
-def test_an_old_spec_still_needs_the_version_that_our_names_need() -> None:
-    assert from_wire({}, (0, 3, 0)).version == (0, 5, 0)
 
 
 @given(st.lists(EDITS), st.lists(EDITS))

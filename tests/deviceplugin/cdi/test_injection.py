@@ -201,11 +201,6 @@ async def test_it_waits_until_there_is_a_way_and_records_each_reason_once(tmp_pa
     assert (injection.problem, injection.withheld, specs.looks) == ("", "", 4)
 
 
-async def test_the_nvidia_runtime_will_do(tmp_path: Path) -> None:
-    injection = Site(tmp_path).injection(Specs([none("no spec")]), mountinfo=NVIDIA)
-    assert (injection.nvidia_runtime, await injection.mode(runtime), injection.problem) == (True, "environment", "")
-
-
 async def test_where_cdi_is_configured_and_no_card_is_covered_nothing_is_shared(tmp_path: Path) -> None:
     site = Site(tmp_path)
     injection = site.injection(Specs([none("no spec")]), "cdi")

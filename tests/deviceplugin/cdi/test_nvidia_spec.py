@@ -71,12 +71,6 @@ def test_a_card_comes_with_its_own_edits_and_those_that_all_need() -> None:
     assert (found.wire()["mounts"], found.wire()["hooks"]) == ([LIBRARY], [HOOK])
 
 
-def test_two_cards_share_what_all_need() -> None:
-    found = real_cards([A, B], [spec(device("GPU-a", 0), device("GPU-b", 1))])
-    assert nodes(found) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia1"]
-    assert found.wire()["hooks"] == [HOOK]
-
-
 def test_of_a_spec_that_names_no_card_what_all_devices_need_comes_with_the_cards_own_node() -> None:
     """Toolkits that name cards by index write such specs."""
     found = real_cards([A], [spec(device("0", 1), device("1", 0))])
@@ -193,12 +187,6 @@ def test_a_spec_that_brings_every_container_a_card_is_not_used(name: str, messag
         real_cards([A], [found])
 
 
-def test_a_driver_in_a_container_has_its_nodes_elsewhere_on_the_host() -> None:
-    node = {"path": "/dev/nvidia1", "hostPath": "/run/nvidia/driver/dev/nvidia1"}
-    found = real_cards([B], [spec({"name": "GPU-b", "containerEdits": {"deviceNodes": [node]}})])
-    assert nodes(found)[-1] == "/dev/nvidia1"
-
-
 def test_the_spec_of_higher_priority_is_used() -> None:
     low, high = spec(device("GPU-a", 0), version="0.7.0"), spec(device("GPU-a", 0), version="0.6.0")
     assert real_cards([A], [low, high]).version == (0, 6, 0)
@@ -242,13 +230,6 @@ def test_a_spec_without_this_drivers_libraries_is_not_used(library: str, driver:
         return
     with pytest.raises(CdiError, match=message):
         real_cards([A], [found], driver=driver)
-
-
-def test_without_any_spec_there_is_nothing_never_bare_device_nodes() -> None:
-    with pytest.raises(
-        CdiError, match=r"card GPU-a cannot be injected into containers: there is no CDI spec of kind nvidia\."
-    ):
-        real_cards([A, B], [])
 
 
 @pytest.mark.parametrize(

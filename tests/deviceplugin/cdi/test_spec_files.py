@@ -64,12 +64,6 @@ def test_a_spec_that_was_replaced_meanwhile_stays(tmp_path: Path) -> None:
     assert set(files.present()) == {H}
 
 
-def test_a_directory_that_is_missing_has_no_specs(tmp_path: Path) -> None:
-    files = SpecFiles(tmp_path / "none")
-    assert files.present() == {}
-    assert files.remove({H: 1}) == []
-
-
 @pytest.mark.parametrize("device", ["", "../etc/passwd", H.upper(), H + "0"])
 def test_only_a_device_name_of_ours_names_a_file(tmp_path: Path, device: str) -> None:
     with pytest.raises(ValueError, match="is not a device name of the plugin"):

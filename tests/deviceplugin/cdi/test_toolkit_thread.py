@@ -17,10 +17,6 @@ def thread() -> ToolkitThread:
     return ToolkitThread()
 
 
-async def test_a_call_returns_what_the_function_says(thread: ToolkitThread) -> None:
-    assert await thread.call(lambda: 3, timeout_s=_SOON_S) == 3
-
-
 @pytest.mark.parametrize("error", [OSError("no such disk"), KeyError("a bug")])
 async def test_what_the_function_raises_reaches_the_caller(error: Exception, thread: ToolkitThread) -> None:
     def broken() -> int:

@@ -14,8 +14,8 @@ from deviceplugin.driver.cards import MemoryLimits
 from deviceplugin.driver.nvml import NvmlSource
 from deviceplugin.reconcile.cgroup_files import container_cgroups
 from deviceplugin.reconcile.cgroups import Owner
-from tests.support.nvidia import libraries, memory
-from tests.support.nvidia.memory import CGROUP, CGROUPS, MIB, NO_LIMIT, Limits
+from tests.support.nvidia import libraries
+from tests.support.nvidia.memory import CGROUP, CGROUPS, MIB, NO_LIMIT
 from tests.support.nvidia.world import VARIABLE, World, card, uuid_of
 
 FIRST, SECOND = uuid_of(0), uuid_of(1)
@@ -86,57 +86,6 @@ def test_limits_hold_for_one_cgroup_on_one_card(world: World) -> None:
             got(world, cgroup, uuid)
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "soft_mib", "hard", "uuid", "code"),
-    [
-        pytest.param("/pod/absent", 0, 1, FIRST, pynvml.NVML_ERROR_OPERATING_SYSTEM, id="no such cgroup"),
-        pytest.param("/pod/c", 2, 1, FIRST, pynvml.NVML_ERROR_INVALID_ARGUMENT, id="soft above hard"),
-        pytest.param("/pod/c", 0, 81921, FIRST, pynvml.NVML_ERROR_INVALID_ARGUMENT, id="hard above the card"),
-        pytest.param("/pod/c", 81921, NO_LIMIT, FIRST, pynvml.NVML_ERROR_INVALID_ARGUMENT, id="soft above the card"),
-        pytest.param("/pod/c", 0, 1, uuid_of(2), pynvml.NVML_ERROR_NOT_SUPPORTED, id="a card without limits"),
-    ],
-)
-def test_limits_that_the_driver_refuses(  # noqa: PLR0917 - a table
-    world: World, cgroup: str, soft_mib: int, hard: int, uuid: str, code: int
-) -> None:
-    with pytest.raises(pynvml.NVMLError) as refused:
-        set_limits(world, cgroup, soft_mib, hard, uuid)
-    assert refused.value.value == code
-    assert memory.limits(world.path) == {}
-
-
-def test_a_card_in_mig_mode_has_no_limits(world: World) -> None:
-    world.cards[0]["mig"] = 1
-    world.write()
-    with pytest.raises(pynvml.NVMLError_NotSupported):
-        set_limits(world, "/pod/c", 0, 1)
-
-
-def test_limits_go_with_their_cgroup_or_when_cleared(world: World) -> None:
-    set_limits(world, "/pod/c", 0, 1000)
-    set_limits(world, "/pod/d", 0, 1000)
-    at(world, "/pod/c").rmdir()
-    with pytest.raises(pynvml.NVMLError_OperatingSystem):
-        got(world, "/pod/c")
-    at(world, "/pod/c").mkdir()
-    set_limits(world, "/pod/d", 0, NO_LIMIT)
-    for cgroup in ("/pod/c", "/pod/d"):
-        with pytest.raises(pynvml.NVMLError_NotFound):
-            got(world, cgroup)
-    assert memory.limits(world.path) == {}
-
-
-def test_a_soft_limit_is_reserved_above_until_cleared_but_not_given_back_by_a_cgroup_that_goes(world: World) -> None:
-    set_limits(world, "/pod/c", 10, 1000)
-    set_limits(world, "/pod/d", 5, 1000)
-    assert memory.reserved(world.path) == {(FIRST, "/pod"): 15 * MIB}
-    set_limits(world, "/pod/d", 0, 1000)
-    at(world, "/pod/c").rmdir()
-    set_limits(world, "/pod/d", 0, 2000)
-    assert memory.reserved(world.path) == {(FIRST, "/pod"): 10 * MIB}
-    assert memory.limits(world.path) == {(FIRST, "/pod/d"): Limits(0, 2000 * MIB)}
-
-
 def test_a_program_sees_its_own_limit_as_the_cards_size_and_gets_no_more(world: World, programs: Path) -> None:
     set_limits(world, "/pod/c", 0, 1000)
     with taking(programs, "/pod/c", 1000 - _CONTEXT_MIB + 1) as said:
@@ -158,14 +107,6 @@ def test_all_processes_of_a_cgroup_share_its_limit(world: World, programs: Path)
         listed = [process.usedGpuMemory // MIB for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
         assert sorted(listed) == [400, 500, 5300]
         assert pynvml.nvmlDeviceGetMemoryInfo(handle).used // MIB == 640 + 900 + 5300
-
-
-def test_a_limit_above_holds_but_does_not_change_the_size(world: World, programs: Path) -> None:
-    set_limits(world, "/pod", 0, 1000)
-    with taking(programs, "/pod/c", 200) as said, taking(programs, "/pod/d", 201) as other:
-        assert said == ["total 81920", "process 0 200 0"]
-        assert other == ["total 81920", "process 0 201 2"]
-        assert got(world, "/pod") == (0, 1000, 800)
 
 
 def test_the_plugin_reads_the_use_of_a_container_with_several_processes(world: World, programs: Path) -> None:

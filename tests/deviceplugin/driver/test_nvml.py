@@ -94,17 +94,6 @@ def test_a_compute_mode_that_may_not_be_set_says_nothing_of_the_card_or_the_driv
         source.set_compute_mode("GPU-0", "EXCLUSIVE_PROCESS")
 
 
-def test_a_card_touches_no_other() -> None:
-    double, source = found(0)
-    asked: list[str] = []
-    other = card(1)
-    other.answers |= {"nvmlDeviceGetMemoryInfo": lambda *_: asked.append("memory")}
-    double.nvml_cards.append(other)
-    source.read("GPU-0")
-    source.wait("GPU-0", 0.0)
-    assert asked == []
-
-
 @pytest.mark.parametrize(
     ("error", "message"),
     [
@@ -303,37 +292,9 @@ def test_a_driver_that_does_not_know_the_field_advises_nothing() -> None:
     assert reading(nvmlDeviceGetFieldValues=advice(1, pynvml.NVML_ERROR_NOT_SUPPORTED)).recovery == ""
 
 
-@pytest.mark.parametrize(
-    "function", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEccErrors"]
-)
-def test_a_card_that_answers_with_an_error_is_not_half_read(function: str) -> None:
-    with pytest.raises(SourceFailed, match=r"card GPU-0: NVML returned 'GPU is lost'"):
-        reading(**{function: pynvml.NVMLError_GpuIsLost()})
-
-
 def test_a_card_that_the_driver_does_not_name_cannot_be_read() -> None:
     with pytest.raises(SourceFailed, match="card GPU-9: the driver does not list it"):
         NvmlSource(NvmlDouble(card(0))).read("GPU-9")
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["PowerUsage", "TemperatureV", "UtilizationRates", "ComputeRunningProcesses_v3", "TotalEnergyConsumption"],
-)
-def test_what_is_optional_and_fails_is_absent_and_the_card_is_no_worse_for_it(name: str) -> None:
-    found = reading(**{f"nvmlDeviceGet{name}": pynvml.NVMLError_Unknown()})
-    assert found.absent == (f"{name}: NVML returned 'Unknown Error'",)
-    assert found.used_mib == 1024
-
-
-@pytest.mark.parametrize("error", [pynvml.NVMLError_Unknown(), pynvml.NVMLError_NoPermission()])
-@pytest.mark.parametrize("name", ["TotalEccErrors", "RemappedRows", "FieldValues"])
-def test_a_question_about_its_health_that_fails_is_reported_and_leaves_the_card_read(
-    name: str, error: Exception
-) -> None:
-    found = reading(**{f"nvmlDeviceGet{name}": error})
-    assert found.absent == (f"{name}: NVML returned {str(error)!r}",)
-    assert (found.remap_pending is None, found.recovery is None) == (name == "RemappedRows", name == "FieldValues")
 
 
 @pytest.mark.parametrize(

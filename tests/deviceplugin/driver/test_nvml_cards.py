@@ -170,18 +170,6 @@ def test_a_card_is_no_worse_for_a_link_that_answers_nonsense() -> None:
     assert links(card(0, **odd), card(1)) == [{}, {}]
 
 
-def test_a_card_that_gives_no_handle_does_not_lose_the_others() -> None:
-    lost = card(0, **nvlinks(pci(1)))
-    lost.lost = pynvml.NVMLError_GpuIsLost()
-    (found,) = cards(lost, card(1, **nvlinks(pci(0))))
-    assert (found.uuid, found.index, found.links) == ("GPU-1", 1, {})
-
-
-def test_a_card_that_fails_while_it_is_described_does_not_lose_the_others() -> None:
-    failing = card(1, nvmlDeviceGetName=pynvml.NVMLError_GpuIsLost())
-    assert [found.uuid for found in cards(card(0), failing, card(2))] == ["GPU-0", "GPU-2"]
-
-
 def test_a_card_whose_uuid_cannot_be_one_does_not_lose_the_others() -> None:
     assert [found.uuid for found in cards(card(0, nvmlDeviceGetUUID="0"), card(1))] == ["GPU-1"]
 
@@ -197,18 +185,6 @@ def test_a_card_is_found_by_its_name_too(key: str) -> None:
     source = NvmlSource(NvmlDouble(card(0), card(1)))
     source.open()
     assert (source.describe(key).index, source.describe(key).uuid) == (1, "GPU-1")
-
-
-@pytest.mark.parametrize("name", ["MigMode", "MinorNumber", "Name", "PciInfo"])
-def test_an_optional_fact_that_fails_is_reported_and_leaves_the_card(name: str) -> None:
-    (found,) = cards(card(0, **{f"nvmlDeviceGet{name}": pynvml.NVMLError_NoPermission()}))
-    assert found.absent == (f"{name}: NVML returned 'Insufficient Permissions'",)
-    assert (found.uuid, found.memory_mib) == ("GPU-0", 80 * 1024 - 640)
-
-
-def test_a_numa_node_that_cannot_be_read_is_reported() -> None:
-    (found,) = cards(card(0, nvmlDeviceGetNumaNodeId=pynvml.NVMLError_Unknown()))
-    assert found.absent == ("NumaNodeId: NVML returned 'Unknown Error'",)
 
 
 def test_a_split_card_is_asked_for_nothing_that_only_its_instances_have() -> None:

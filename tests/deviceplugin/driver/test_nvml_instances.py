@@ -114,25 +114,10 @@ def test_a_reading_of_an_instance_has_its_own_use_and_the_cards_health(world: Wo
     assert (small.temperature_c, small.uncorrected_ecc, small.remap_pending, small.power_w) == (61, 3, True, None)
 
 
-def test_a_reading_lists_the_instances_that_exist_now(world: World, source: NvmlSource) -> None:
-    split(source)
-    fresh = instance(0, 4)
-    world.cards[0]["instances"] = [fresh, LARGE]
-    world.write()
-    assert {one.card.uuid for one in source.read(SPLIT).instances} == {fresh["uuid"], LARGE_UUID}
-
-
 def test_an_instance_that_cannot_be_read_is_named_without_a_reading(world: World, source: NvmlSource) -> None:
     split(source)
     with world.planted(*(f"fault {call} 0 {pynvml.NVML_ERROR_NO_PERMISSION}" for call in MEMORY)):
         assert [one.reading for one in source.read(SPLIT).instances] == [None, None]
-
-
-def test_an_error_that_the_card_reports_names_the_card(world: World, source: NvmlSource) -> None:
-    split(source)
-    assert source.wait(SPLIT, 0.0) == ()
-    world.say("card 0 xid 79 1")
-    assert [(one.uuid, one.number) for one in source.wait(SPLIT, 1.0) or ()] == [(SPLIT, 79)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pynvml  # type: ignore[import-untyped] # nvidia-ml-py has no annotations
 import pytest
 
-from deviceplugin.driver.cards import CardFailed, NotOpened, Xid
+from deviceplugin.driver.cards import Xid
 from deviceplugin.driver.nvml import NvmlSource
 from tests.support.nvidia import libraries
 from tests.support.nvidia.world import VARIABLE, World, card, pci_of, uuid_of
@@ -67,25 +67,6 @@ def test_errors_of_a_card_are_reported_once(world: World, source: NvmlSource) ->
     assert source.wait(FIRST, 0.0) == ()
 
 
-def test_the_compute_mode_that_is_set_is_read_back(source: NvmlSource) -> None:
-    source.describe(0)
-    source.set_compute_mode(FIRST, "EXCLUSIVE_PROCESS")
-    assert source.read(FIRST).compute_mode == "EXCLUSIVE_PROCESS"
-
-
-def test_a_card_that_is_lost_costs_no_other_card(world: World, source: NvmlSource) -> None:
-    source.describe(0)
-    source.describe(1)
-    world.cards.pop(0)
-    world.write()
-
-    with pytest.raises(CardFailed, match="GPU is lost") as failed:
-        source.read(FIRST)
-
-    assert failed.value.lost
-    assert source.read(SECOND).used_mib == 0
-
-
 def test_a_card_in_mig_mode_is_described_as_such_though_its_memory_is_denied(world: World, source: NvmlSource) -> None:
     """Drivers deny questions about a parent card to programs that see only its instances."""
     world.cards[0] |= {"mig": 1}
@@ -94,11 +75,3 @@ def test_a_card_in_mig_mode_is_described_as_such_though_its_memory_is_denied(wor
     found = source.describe(0)
 
     assert (found.uuid, found.mig, found.memory_mib) == (FIRST, True, 0)
-
-
-def test_a_driver_of_another_version_is_named(world: World) -> None:
-    with (
-        world.planted(f"fault nvmlInit_v2 * {pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH}"),
-        pytest.raises(NotOpened, match="the driver was replaced after this container was made"),
-    ):
-        NvmlSource().open()

@@ -20,7 +20,6 @@ from deviceplugin.driver.cards import (
     DriverCard,
     MemoryLimits,
     NoAnswer,
-    Process,
     SourceFailed,
     Xid,
 )
@@ -38,7 +37,6 @@ from deviceplugin.driver.simulated import (
     SimulatedDriver,
     SimulationError,
     TimedFault,
-    UseFault,
     XidFault,
     read_simulation,
 )
@@ -179,27 +177,6 @@ def test_a_reset_shows_in_what_the_card_counts() -> None:
     assert session.read("GPU-a").energy_mj == 0
     # A restart of the plugin does not reset a card.
     assert driver(clock=clock).opened().read("GPU-a").energy_mj == (before or 0) + 600_000
-
-
-def test_a_whole_node_of_cards_goes_and_comes_back() -> None:
-    made = driver()
-    session = made.opened()
-    happen(made, LostFault(""))
-    for uuid in ("GPU-a", "GPU-b"):
-        with pytest.raises(CardFailed):
-            session.read(uuid)
-    happen(made, BackFault(""))
-    assert session.read("GPU-b").used_mib == 0
-
-
-def test_processes_hold_memory_and_let_go_of_it() -> None:
-    made = driver()
-    session = made.opened()
-    happen(made, UseFault("0", 7, 300), UseFault("0", 8, 50))
-    found = session.read("GPU-a")
-    assert (found.used_mib, found.processes) == (350, (Process(7, 300), Process(8, 50)))
-    happen(made, UseFault("0", 7, 0))
-    assert (session.read("GPU-a").used_mib, session.read("GPU-b").used_mib) == (50, 0)
 
 
 def blocked(call: threading.Thread) -> bool:

@@ -35,13 +35,6 @@ def states(*uuids: str) -> CardStates:
     return made
 
 
-def test_a_card_takes_no_new_pods_before_cuda_was_tried_on_it() -> None:
-    found = states("GPU-a")
-    assert found.announced() == {"GPU-a": UNTRIED}
-    found.tried("GPU-a", STARTS, 1.0)
-    assert found.announced() == {"GPU-a": HEALTHY}
-
-
 @pytest.mark.parametrize(
     ("answer", "health"),
     [
@@ -156,15 +149,6 @@ def news(found: CardStates, known: dict[str, tuple[Health, str]]) -> list[str]:
     changes = health_changes(found.cards, known, now)
     known.update(now)
     return [change.now[1] for change in changes]
-
-
-def test_the_first_trial_is_no_news() -> None:
-    found, known = states("GPU-a"), dict[str, tuple[Health, str]]()
-    assert news(found, known) == []
-    found.tried("GPU-a", STARTS, 1.0)
-    assert news(found, known) == []
-    found.tried("GPU-a", NO_UVM, 2.0)
-    assert news(found, known) == ["cuda-999"]
 
 
 def test_a_card_that_is_reclaimed_is_reported_once_it_may_take_pods() -> None:

@@ -39,17 +39,6 @@ def health(found: CardStates) -> dict[str, tuple[Health, str]]:
     return {uuid: known for uuid, known in found.announced().items() if uuid not in {"GPU-a", "GPU-b"}}
 
 
-def test_an_error_of_the_card_concerns_all_its_instances_and_no_other_card() -> None:
-    found = states(1, 2)
-    found.xid(Xid("GPU-a", 79), 1.0)
-    assert found.announced() == {
-        "GPU-a": HEALTHY,
-        "GPU-b": HEALTHY,
-        "MIG-1": (Health.UNHEALTHY, "xid-79"),
-        "MIG-2": (Health.UNHEALTHY, "xid-79"),
-    }
-
-
 def test_a_new_instance_does_not_repair_the_card() -> None:
     found = states(1)
     found.xid(Xid("GPU-a", 79), 1.0)

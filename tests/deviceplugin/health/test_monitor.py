@@ -24,7 +24,6 @@ from deviceplugin.driver.simulated import (
     ReadingFault,
     ResetFault,
     SimulatedDriver,
-    UseFault,
     XidFault,
 )
 from deviceplugin.driver.supervisor import SupervisedDriver
@@ -101,23 +100,6 @@ async def keeping(*before: Fault) -> AsyncIterator[Rig]:
     finally:
         task.cancel()
         await asyncio.wait({task})
-
-
-async def test_the_cards_are_found_and_read_again_and_again() -> None:
-    async with keeping() as rig:
-        await rig.until(lambda: rig.announced() == HEALTHY and rig.keeper.problem == "")
-        rig.happen(UseFault("0", 7, 300))
-        await rig.until(lambda: "GPU-a" in rig.keeper.states.readings)
-        await rig.until(lambda: rig.keeper.states.readings["GPU-a"].used_mib == 300)
-
-
-async def test_an_error_is_reported_at_once() -> None:
-    async with keeping() as rig:
-        await rig.until(lambda: rig.announced() == HEALTHY)
-        rig.happen(XidFault("0", 79))
-        await rig.until(lambda: rig.announced() == (Health.UNHEALTHY, "xid-79"))
-        assert rig.xids == [Xid("GPU-a", 79)]
-        assert rig.announced("GPU-b") == HEALTHY
 
 
 async def test_a_card_that_goes_is_kept_and_one_that_comes_back_is_watched() -> None:

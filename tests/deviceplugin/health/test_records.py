@@ -132,11 +132,3 @@ def test_a_file_that_cannot_be_read_is_reported_and_replaced(tmp_path: Path) -> 
     assert "inventory.json cannot be read" in file.load().problem
     file.save(TEXT)
     assert file.load().problem == ""
-
-
-def test_the_same_inventory_is_not_written_again(tmp_path: Path) -> None:
-    file = LastKnownFile(tmp_path, "boot-1")
-    file.save(TEXT)
-    (tmp_path / "inventory.json").unlink()
-    file.save(TEXT)
-    assert not (tmp_path / "inventory.json").exists()

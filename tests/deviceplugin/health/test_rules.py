@@ -156,13 +156,6 @@ def test_a_card_that_says_it_is_gone_takes_no_new_pods_at_once_and_is_lost_a_whi
     assert announced(failed(health, FAILED_FOR_S, lost=True)) == (Health.UNHEALTHY, "lost")
 
 
-def test_errors_with_an_answer_between_them_are_not_added_up() -> None:
-    health = CardHealth()
-    for now_s in range(0, 1000, 20):
-        health = read(failed(health, now_s, lost=False), now_s + 10)
-    assert health.state is HealthState.HEALTHY
-
-
 @pytest.mark.parametrize(
     ("later", "seen"),
     [
@@ -243,11 +236,6 @@ def test_uncorrected_errors_count_when_they_become_more() -> None:
     assert read(replace(health, state=HealthState.HEALTHY), 20, reading=GOOD).state is HealthState.HEALTHY
 
 
-def test_an_error_of_no_card_in_particular_makes_none_worse_than_suspect() -> None:
-    assert announced(happened(Xid("", 79))) == (Health.SUSPECT, "xid-79")
-    assert announced(happened(BROKEN, Xid("", 48))) == (Health.UNHEALTHY, "xid-79")
-
-
 def test_a_cleared_card_recovers_first() -> None:
     health = cleared(happened(BROKEN), 50)
     assert announced(health) == (Health.UNHEALTHY, "recovering")
@@ -282,19 +270,6 @@ def test_an_error_from_before_a_clock_was_set_back_does_not_count_forever() -> N
 
 def test_silences_with_an_answer_between_them_are_not_added_up() -> None:
     assert silent(2, read(silent(2), 20)).state is HealthState.HEALTHY
-
-
-def test_a_card_that_answers_now_and_then_is_not_let_back_in() -> None:
-    health = reset(happened(BROKEN))
-    for now_s in range(0, 300, 20):
-        health = unanswered(read(health, now_s, now_s + 10), now_s + 15)
-    assert announced(health)[1] == "recovering"
-
-
-def test_a_clock_that_is_set_back_lets_nothing_in_early() -> None:
-    health = read(reset(happened(BROKEN), now_s=1000), 1000, 1010)
-    assert announced(read(health, 10, 20))[1] == "recovering"
-    assert announced(read(health, 10, 20, 40))[0] is Health.HEALTHY
 
 
 def test_a_clock_that_is_set_back_far_keeps_no_card_out_until_it_is_there_again() -> None:

@@ -35,12 +35,6 @@ def states(*cards: DriverCard) -> CardStates:
     return made
 
 
-def test_the_driver_names_the_cards() -> None:
-    made = states(B, A)
-    assert (made.driver, made.cards) == ("580.1", (A, B))
-    assert made.announced() == {"GPU-a": GOOD, "GPU-b": GOOD}
-
-
 def test_a_card_that_the_driver_stops_naming_is_kept_and_lost_when_it_stays_away() -> None:
     made = states(A, B)
     made.found(found(A), forget=False)
@@ -146,22 +140,6 @@ def test_where_all_cards_fail_and_none_is_said_to_be_gone_it_is_the_driver() -> 
     for now_s in (0.0, 10.0, 20.0):
         alone.answered({"GPU-a": UNKNOWN}, now_s)
     assert alone.announced() == {"GPU-a": (Health.UNHEALTHY, "lost")}
-
-
-def test_silence_of_one_card_is_its_own() -> None:
-    made = states(A, B)
-    for now_s in (0.0, 10.0, 20.0):
-        made.answered({"GPU-a": CardReading(used_mib=0), "GPU-b": NoAnswer("late")}, now_s)
-    assert made.announced() == {"GPU-a": GOOD, "GPU-b": (Health.SUSPECT, "silent")}
-
-
-def test_cards_are_released_and_taken_back() -> None:
-    made = states(A, B)
-    made.release(["GPU-a"], 600.0)
-    assert made.released() == {"GPU-a": 600.0}
-    assert made.announced() == {"GPU-a": (Health.SUSPECT, "released"), "GPU-b": GOOD}
-    made.release(["GPU-a"], None)
-    assert (made.released(), made.announced()["GPU-a"]) == ({}, GOOD)
 
 
 def test_an_error_is_that_of_its_card_or_of_all() -> None:

@@ -259,3 +259,12 @@ async def test_a_mig_instance_is_not_isolated_and_needs_nothing(folder: Path) ->
     assert (made.objection(share_of()), await made.prepare(share_of())) == ("", "")
     assert (made.additions(share_of()), made.of_cards()) == (Additions(), {"GPU-0000": ""})
     assert "a MIG instance is not divided further" in await made.prepare(with_limits_required())
+
+
+async def test_the_inventory_says_why_nothing_enforces_the_shares_of_a_card(tmp_path: Path) -> None:
+    old = kind_of(tmp_path, "none", {"none": NONE})
+    told = isolating(tmp_path, old, cards=[limited_card(limits=False), limited_card(1)]).for_inventory()
+    assert [one.unenforced for one in told.values()] == [
+        "the driver cannot limit memory on the card; that needs driver 615 or later",
+        "isolation: none",
+    ]

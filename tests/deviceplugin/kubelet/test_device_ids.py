@@ -135,10 +135,6 @@ def test_the_units_of_an_unhealthy_card(holders: dict[str, frozenset[str]], expe
     assert (unhealthy(answer), set(answer)) == (expected, set(IDS))
 
 
-def test_without_cards_what_is_held_stays_listed() -> None:
-    assert listed({"u7": HEALTHY, "u3": frozenset()}, usable=0, well="ABC", ids=()) == {"u3": True, "u7": True}
-
-
 @pytest.mark.parametrize(
     ("holders", "expected"),
     [

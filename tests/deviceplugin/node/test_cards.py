@@ -16,6 +16,7 @@ from deviceplugin.driver.cuda import CudaAnswer
 from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.kubelet.device_ids import TooManyDevices
 from deviceplugin.node import cards
+from deviceplugin.node.card_isolation import CardIsolation
 from scheduler.kube.port import Changed
 from tests.support.builders import wire_pod
 from tests.support.node.announcing import BROKEN, A, B, announcing
@@ -35,7 +36,7 @@ async def test_cards_are_announced_counted_and_listed(tmp_path: Path) -> None:
 
 async def test_the_inventory_names_what_enforces_shares_and_the_next_plugin_begins_with_it(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
-        rig.cards.isolation = lambda: {"GPU-a": "driver"}
+        rig.cards.isolation = lambda: {"GPU-a": CardIsolation("driver")}
         rig.cards.moved()
         await rig.until(lambda: [card.isolation for card in rig.node.cards()] == ["driver", ""])
     remembered = LastKnownFile(tmp_path, "boot").load().cards

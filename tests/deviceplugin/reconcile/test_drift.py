@@ -212,11 +212,6 @@ def test_what_follows_is_configured(drift: Drift, policy: DriftPolicy, expected:
     assert actions(drift, policy) == expected
 
 
-@pytest.mark.parametrize("kind", DriftKind)
-def test_nothing_is_evicted_by_default(kind: DriftKind) -> None:
-    assert Action.EVICT not in actions(of(kind), drift_policy())
-
-
 def test_drift_counts_when_two_comparisons_show_it() -> None:
     once = follow(Followed(), [of(DriftKind.USES_MORE, mib=5)])
     twice = follow(once, [of(DriftKind.USES_MORE, mib=7)])
@@ -231,10 +226,3 @@ def test_it_is_news_once_and_again_after_it_was_gone() -> None:
         followed = follow(followed, found)
         news.append(len(followed.news))
     assert news == [0, 1, 0, 0, 0, 1]
-
-
-def test_the_drift_of_another_pod_is_another() -> None:
-    once = follow(Followed(), [of(DriftKind.USES_MORE)])
-    assert (
-        follow(once, [of(DriftKind.USES_MORE, NodePod(uid="v", namespace="ns", name="p", containers=()))]).lasting == ()
-    )

@@ -67,15 +67,6 @@ def test_beside_dcgm_exporter_none_of_its_names_is_used() -> None:
     assert found["card_memory_used_bytes"] == [(LABELS, 4000 * 2**20)]
 
 
-def test_a_card_has_its_memory_in_bytes() -> None:
-    of = metrics()
-    of.show_cards([shown()])
-    found = scraped(of)
-    assert found["card_memory_total_bytes"] == [(LABELS, 15 * GIB)]
-    assert found["card_memory_announced_bytes"] == [(LABELS, 15 * GIB)]
-    assert found["card_memory_allocated_bytes"] == [(LABELS, 6 * GIB)]
-
-
 def test_exactly_one_health_is_1() -> None:
     of = metrics()
     of.show_cards([shown(health=Health.UNHEALTHY)])

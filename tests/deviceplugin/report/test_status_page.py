@@ -91,13 +91,6 @@ async def answered(address: str, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_probes_report_what_is_wrong(address: str, probes: Probes) -> None:
-    assert await answered(address, "/healthz") == (200, "ok\n")
-    probes.ready, probes.alive = "the kubelet has not taken the plugin in", "the driver's thread ended"
-    assert await answered(address, "/readyz") == (503, "the kubelet has not taken the plugin in\n")
-    assert await answered(address, "/healthz") == (503, "the driver's thread ended\n")
-
-
 @pytest.mark.parametrize(("output", "expected"), [("text", AS_TEXT), ("json", f"{encode(STATUS).decode()}\n")])
 async def test_the_command_prints_the_status(address: str, output: str, expected: str) -> None:
     arguments = ["status", "--address", address, "-o", output]

@@ -72,11 +72,6 @@ async def test_what_a_running_pod_needs_stays_and_the_pod_is_named(node: MadeUpN
     assert "Pods that hold cards:\n  ns/p\nNode n1: not everything has been removed.\n" in node.said[-1]
 
 
-async def test_force_removes_it_under_a_running_pod(node: MadeUpNode) -> None:
-    assert await holding(node).uninstalled(force=True)
-    assert list(node.tree()) == OTHERS
-
-
 async def test_it_waits_until_the_pod_has_ended(node: MadeUpNode) -> None:
     waiting = asyncio.create_task(holding(node).uninstalled(wait=True))
     while not node.said:  # noqa: ASYNC110 - nothing tells

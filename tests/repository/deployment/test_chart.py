@@ -13,7 +13,6 @@ from config.protocol import names
 from config.settings.deviceplugin import DevicePluginConfiguration, HamiCore, Kubelet, Mps
 from config.settings.isolation import IsolationMechanism
 from config.settings.leader_election import LeaderElectionSection
-from config.settings.page import PageSection
 from config.settings.scheduler import SchedulerConfiguration
 from config.settings.schema import name_in_file
 from tests.support.documents import api_versions
@@ -112,7 +111,6 @@ def test_every_default_is_of_the_type_that_the_schema_wants() -> None:
     [
         pytest.param("scheduler.config", SchedulerConfiguration, set(), id="scheduler"),
         pytest.param("devicePlugin.config", DevicePluginConfiguration, {"nodeName", "podUid"}, id="device plugin"),
-        pytest.param("scheduler.config.page", PageSection, set(), id="page"),
         pytest.param("scheduler.config.leaderElection", LeaderElectionSection, set(), id="leader election"),
         pytest.param("devicePlugin.config.kubelet", Kubelet, set(), id="kubelet"),
         pytest.param("devicePlugin.config.mps", Mps, set(), id="MPS"),

@@ -18,8 +18,6 @@ ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 RBAC = "manifests/device-plugin-rbac.yaml"
 POLICIES = "manifests/admission-policies.yaml"
 SCHEDULER_NAME = "manifests/scheduler-name-policy.yaml"
-# What decides in the NVIDIA runtime, and is none of the program's settings.
-OF_THE_RUNTIME = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 
 
 def documents(file: str, kind: str = "") -> list[dict[str, Any]]:
@@ -170,28 +168,6 @@ def test_every_policy_is_bound_and_refuses_when_it_cannot_evaluate(file: str) ->
     assert bound == {document["metadata"]["name"] for document in policies}
     assert {document["spec"]["failurePolicy"] for document in policies} == {"Fail"}
     assert all(d["spec"]["validationActions"] == ["Deny"] for d in documents(file, "ValidatingAdmissionPolicyBinding"))
-
-
-def test_the_variables_of_the_container_are_settings_that_the_program_accepts() -> None:
-    said = {variable["name"]: variable.get("value") for variable in container()["env"]}
-
-    assert OF_THE_RUNTIME.items() <= said.items()
-    assert all(name.startswith(ENV_PREFIX) for name in said if name not in {*OF_THE_RUNTIME, "NODE_NAME"})
-    assert configuration().node_name == "a-node"
-
-
-def test_every_folder_that_the_program_uses_is_mounted_as_it_uses_it() -> None:
-    volumes = {volume["name"]: volume["hostPath"]["path"] for volume in pod()["volumes"]}
-    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container()["volumeMounts"]}
-    used = configuration()
-    written = {used.kubelet.device_plugin_dir, used.cdi_dir}
-    read = {str(Path(used.kubelet.pod_resources_socket).parent), used.host_dev, used.host_cgroup, *used.cdi_spec_dirs}
-
-    read -= written
-    assert mounts == {**dict.fromkeys(written, False), **dict.fromkeys(read, True)}
-    on_node = {mount["mountPath"]: volumes[mount["name"]] for mount in container()["volumeMounts"]}
-    assert on_node == {path: path for path in mounts} | {used.host_dev: "/dev", used.host_cgroup: "/sys/fs/cgroup"}
-    assert Path(used.state_dir).is_relative_to(used.kubelet.device_plugin_dir)
 
 
 def test_the_pod_has_no_capability_and_no_more_of_the_node_than_it_needs() -> None:

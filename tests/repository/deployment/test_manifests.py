@@ -15,7 +15,6 @@ from scheduler.kube.rest.reviews import NEEDED, of_lease
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.registry import describe
 from scheduler.process.probes import serve
-from scheduler.tools.page.access import PATH
 from tests.support.builders import cluster
 from tests.support.repository import ROOT
 
@@ -66,11 +65,6 @@ def test_the_roles_grant_exactly_what_the_program_uses() -> None:
     lease = {(n.verb, n.resource, n.group, n.namespace) for n in of_lease(NAMESPACE, NAME)}
     assert cluster | local == needed | lease
     assert [rule.get("resourceNames") for rule in one("Role")["rules"]] == [None, None, [NAME]]
-
-
-def test_the_lease_of_the_configuration_is_the_one_that_the_role_names(tmp_path: Path) -> None:
-    election = shipped(tmp_path).leader_election
-    assert (election.resource_namespace, election.resource_name) == (NAMESPACE, NAME)
 
 
 def test_roles_are_bound_to_the_account_that_the_pod_runs_as() -> None:
@@ -154,25 +148,14 @@ def test_the_image_is_made_of_what_is_here_and_starts_the_program() -> None:
     assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]) == (65532, 65532)
 
 
-def of_the_page() -> dict[tuple[str, str], dict[str, Any]]:
-    """Objects of `deploy/optional/page.yaml` by kind and name."""
-    text = (ROOT / "deploy/optional/page.yaml").read_text()
-    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text)}
+def of_the_page() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((ROOT / "deploy/optional/page.yaml").read_text()))
 
 
-def test_for_the_page_the_scheduler_may_ask_for_both_reviews_and_nothing_else() -> None:
-    role, bound = (of_the_page()[kind, "gpushare-scheduler-page"] for kind in ("ClusterRole", "ClusterRoleBinding"))
-    assert {(verb, resource) for verb, resource, _ in granted(role)} == {
-        ("create", "tokenreviews"),
-        ("create", "subjectaccessreviews"),
-    }
-    assert [one["name"] for one in bound["subjects"]] == [NAME]
-    assert bound["roleRef"]["name"] == role["metadata"]["name"]
-
-
-def test_who_looks_at_the_page_needs_the_url_that_is_asked_about() -> None:
-    viewer = of_the_page()["ClusterRole", "gpushare-page-viewer"]
-    assert viewer["rules"] == [{"nonResourceURLs": [PATH], "verbs": ["get"]}]
+def test_the_page_may_read_what_its_answers_need_and_write_nothing() -> None:
+    rights = {right for one in of_the_page() if "rules" in one for right in granted(one)}
+    read = {(right.verb, right.resource, right.group) for right in NEEDED if right.verb in {"get", "list", "watch"}}
+    assert rights == read | {(verb, "priorityclasses", "scheduling.k8s.io") for verb in ("list", "watch")}
 
 
 def test_the_manifest_for_krew_has_what_krew_requires() -> None:

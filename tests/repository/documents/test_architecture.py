@@ -97,7 +97,7 @@ def drawn() -> dict[str, list[str]]:
     ("text", "lacks"),
     [
         pytest.param("`scheduler/core/engine.py`", [], id="a file that is there"),
-        pytest.param("`scheduler/core/engine.py: Engine.decide, Decision.queued`", [], id="a method and a field"),
+        pytest.param("`scheduler/core/attempts.py: Attempts.decide, Decision.queued`", [], id="a method and a field"),
         pytest.param("`scheduler/motor.py`", ["scheduler/motor.py: "], id="a file that is not there"),
         pytest.param(
             "`scheduler/core/engine.py: Motor`", ["scheduler/core/engine.py: Motor"], id="a name that is not there"

@@ -73,7 +73,7 @@ def test_what_is_said_to_be_below_is_below() -> None:
 
     fields = [name_in_file(name, field) for name, field in SchedulerConfiguration.model_fields.items()]
     named = [field for field in fields if f"| `{field}` | object | see below |" in text]
-    assert {"leaderElection", "page"} <= set(named)
+    assert {"leaderElection", "resources"} <= set(named)
     assert [field for field in named if f"### `{field}`" not in text] == []
 
 

@@ -13,8 +13,9 @@ from deviceplugin.isolation.mps_cards import MpsMetrics
 from deviceplugin.report import series as of_the_plugin
 from deviceplugin.report.metrics import NodeMetrics
 from deviceplugin.report.status import ShownCard, ShownContainer
-from scheduler.dispatch.pod_messages import PodMessage, PodMessageState
-from scheduler.dispatch.waiting_series import WaitingCopy
+from scheduler.dispatch.status import WaitingStatus
+from scheduler.dispatch.waiting_series import waiting_text
+from scheduler.kube import objects
 from scheduler.metrics import series as of_the_scheduler
 from scheduler.metrics.metrics import Metrics
 from scheduler.process import build_info
@@ -33,9 +34,9 @@ def scheduler_text() -> str:
     metrics.replica.follow("gpushare-scheduler", lambda: True)
     build_info.show(metrics.registry)
     metrics.registry.register(ContactCollector(of_the_scheduler.PREFIX, Contact(["pods"], lambda: 0.0)))
-    message = PodMessage("R", "m", ("m",), 0.0, 0.0, ("GpuShare",))
-    state = PodMessageState(pod=pod("w", 4).key, created="2026-01-01T00:00:00Z", latest=message, shown=None)
-    metrics.waiting = WaitingCopy([state], lambda _: True, 1767225660.0).text
+    latest, waits = objects.PodCondition("PodScheduled", "False"), pod("w", 4).key
+    status = WaitingStatus(pod=waits, created="2026-01-01T00:00:00Z", latest=latest, shown=None, rules=("GpuShare",))
+    metrics.waiting = lambda: waiting_text([status], {waits.uid}, 1767225660.0)
     metrics.attempts.labels("scheduled", "x").inc()
     metrics.sli_s.labels("1").observe(1.0)
     metrics.problems.labels("Pod").inc()

@@ -14,7 +14,7 @@ from scheduler.framework.plugin import Plugin
 from scheduler.plugins.registry import PLUGINS, describe
 from tests.support import plugins_of_others as others
 from tests.support.builders import pod, wire_node
-from tests.support.placing import place, settle, where, why
+from tests.support.placing import place, settle, why
 
 PLUGINS_OF_OTHERS = "tests.support.plugins_of_others"
 
@@ -65,17 +65,6 @@ def test_a_plugin_of_others_is_off_until_a_profile_enables_it() -> None:
 def test_a_rule_about_cards_may_not_look_at_other_nodes() -> None:
     with pytest.raises(PluginError, match="plugin FarCards: a rule about cards depends on DOMAINS"):
         with_plugin(others.FarCards, 16)
-
-
-def test_a_chooser_of_cards_is_followed() -> None:
-    built = with_plugin(others.LastCards, 16, 16, 8, 16)
-    assert where(place(built, "p", 3)) == [("a", 3)]
-    assert where(place(built, "q", 20, annotations={"aliyun.com/gpu-count": "2"})) == [("a", 1), ("a", 3)]
-
-
-def test_a_chooser_that_takes_another_number_of_cards_is_named() -> None:
-    with pytest.raises(PluginError, match=r"plugin OneTooMany: the chosen cards: expected intp\[1, "):
-        place(with_plugin(others.OneTooMany, 16), "p", 3)
 
 
 @pytest.mark.parametrize("plugin", [others.FloatScores, others.WideMask])

@@ -109,7 +109,7 @@ def test_a_pod_whose_place_a_rule_shows_and_then_refuses_is_not_tried_in_a_hot_l
     built.pod_waiting(pod("p", 3), 0.0)
     assert isinstance(decided(built), NoFit)
     for indexes in (frozenset({0}), frozenset[int]()):
-        built.cards_marked_unhealthy("a", indexes)
+        built.tables.mark_unhealthy("a", indexes)
     assert isinstance(decided(built), NoFit)
     assert built.decide(0.1, 1) is None
     assert built.queue.lengths()["backoff"] == 1

@@ -1,30 +1,15 @@
-"""Preemption searches while pods come, wait and leave; pods decided without conflicting nominations."""
-
-import random
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+"""Preemption searches while pods come, wait and leave."""
 
 import pytest
 from msgspec.structs import replace
 
+from scheduler.core.effects import Unschedulable
 from scheduler.core.engine import Engine
-from scheduler.core.scheduling_cycle import NoFit, SchedulingCycle
-from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import FilterPlugin, Rejection
-from scheduler.framework.preemption import Preemption
-from scheduler.framework.profile import Profile
-from scheduler.framework.runtime import Runtime
-from scheduler.plugins.node.node_unschedulable import NodeUnschedulable
-from scheduler.pods.pod import Pod
-from scheduler.state.cards.booking import CardShare
-from scheduler.state.changes import Change
-from scheduler.state.columns.arrays import Rows
-from scheduler.state.nominations import MOST_NOMINATIONS
-from scheduler.state.tables import Tables
-from scheduler.tools.explain.reading import answer_of
-from tests.support.builders import away_from, bound, cluster, engine, pod, wire_node
+from scheduler.core.scheduling_cycle import NoFit
+from scheduler.state.nominations import MOST_OF_A_NAMESPACE
+from tests.support.builders import bound, engine, pod, wire_node
 from tests.support.placing import NOW_NS, on_card
-from tests.support.preempting import no_fit, search_ended, sought
+from tests.support.preempting import first_step, is_searching, next_step, no_fit, search_ended, sought
 
 
 def waits(built: Engine, name: str, priority: int, gpu_mem: int = 16) -> None:
@@ -51,9 +36,9 @@ def steps(built: Engine) -> list[str]:
     """Pods for which the searches find something, in order; an endless search fails."""
     found: list[str] = []
     for _ in range(100):
-        if not built.any_search:
+        if not is_searching(built):
             return found
-        post_filtered = built.post_filter_next(0.0)
+        post_filtered = next_step(built)
         if post_filtered is not None and post_filtered.preemption is not None:
             found.append(f"{post_filtered.pod.key.name} on {post_filtered.preemption.node}")
     raise AssertionError(found)
@@ -75,7 +60,7 @@ def test_a_pod_that_is_about_to_be_decided_is_passed_by_others_of_its_class() ->
     for name in ("held", "next"):
         waits(built, name, 5)
     built.queue.try_again("uid-default-held", 0.0)
-    assert built.queue.throttle(lambda _: True, 0.0)
+    assert built.queue.throttle(lambda _: False)
 
     opens(built, 0)
 
@@ -100,7 +85,7 @@ def test_the_place_is_kept_for_the_pod_as_it_was_seen_last() -> None:
     opens(built, 0)
     while (decision := built.decide(0.0, NOW_NS)) is not None:
         assert isinstance(decision.outcome, NoFit)
-        built.post_filter(decision.outcome, 0.0)
+        first_step(built, decision.outcome)
     steps(built)
 
     kept = built.nominations.of("uid-default-urgent")
@@ -111,38 +96,38 @@ def test_the_place_is_kept_for_the_pod_as_it_was_seen_last() -> None:
 @pytest.mark.parametrize(
     ("priority", "first"),
     [
-        pytest.param(4, [True, True, True], id="lesser"),
-        pytest.param(5, [True, False, True], id="equal"),
-        pytest.param(6, [False, False, False], id="better"),
+        pytest.param(4, ["urgent"], id="lesser"),
+        pytest.param(6, ["other"], id="better"),
     ],
 )
-def test_searches_come_before_decisions_for_lesser_pods_and_in_turn_with_equal_ones(
-    priority: int, first: list[bool]
-) -> None:
+def test_searches_come_before_decisions_for_lesser_pods(priority: int, first: list[str]) -> None:
     built = full(0)
     waits(built, "urgent", 5)
     built.pod_waiting(pod("other", 99, priority=priority), 0.0)
-    assert not built.search_first()
 
     opens(built, 0)
 
-    assert [built.search_first() for _ in first] == first
+    assert built.searches.rank(0.0) == 5
+    told: list[str] = []
+    while not told and (step := built.step(0.0, NOW_NS)) is not None:
+        told = [effect.pod.key.name for effect in step.effects if isinstance(effect, Unschedulable)]
+    assert told == first
 
 
 def test_nobody_is_searched_for_once_the_last_place_that_would_give_way_serves() -> None:
     built = full(0)
     built.node_changed(wire_node("elsewhere"))
     waits(built, "urgent", 5)
-    for number in range(MOST_NOMINATIONS):
+    for number in range(MOST_OF_A_NAMESPACE):
         built.nominations.nominate(pod(f"kept-{number}", priority=9), "elsewhere" if number else "later", ())
     opens(built, 0)
     built.pod_waiting(pod("other", 99, priority=1), 0.0)
-    assert built.search_first()
+    assert built.searches.rank(0.0) == 5
 
     built.tables.upsert_node(wire_node("later"))
 
     assert steps(built) == []
-    assert not built.any_search
+    assert not is_searching(built)
 
 
 @pytest.mark.parametrize("steps_before", range(1, 5))
@@ -154,122 +139,13 @@ def test_nobody_goes_where_others_have_left_enough_between_two_steps(steps_befor
             built.pod_assigned(bound(pod(f"{node}-low-{number}", 1, priority=1), node, on_card(0, 1)))
         built.pod_assigned(bound(pod(f"{node}-high", 6, priority=20), node, on_card(0, 6)))
     built.budgets_listed()
-    found = built.post_filter(no_fit(built, pod("p", 6, priority=10)), 0.0)
+    found = first_step(built, no_fit(built, pod("p", 6, priority=10)))
     for _ in range(steps_before - 1):
         assert found is None, "the search has fewer steps than the test needs"
-        found = built.post_filter_next(0.0)
+        found = next_step(built)
     assert found is None, "the search has fewer steps than the test needs"
 
     for node in nodes:
         built.pod_gone(f"uid-default-{node}-high")
 
     assert search_ended(built, found).preemption is None
-
-
-# With many nominations, a pod of higher priority is decided without the conflicting ones: as without all of them
-
-NODES = ("a", "b", "c", "d")
-ZONE = "topology.kubernetes.io/zone"
-PORT = {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
-SHAPES: tuple[dict[str, Any], ...] = (
-    {"gpu_mem": 16},
-    {"gpu_mem": 8, "requests": {"cpu": "1"}},
-    {"gpu_mem": 4, "annotations": {"gpushare/exclusive": "true"}},
-    {"gpu_mem": 32, "annotations": {"aliyun.com/gpu-count": "2"}},
-    {"requests": {"cpu": "2"}},
-    {"requests": {"cpu": "1m"}},
-    {"requests": {"cpu": "1"}, "labels": {"app": "x"}, "affinity": away_from("x", ZONE)},
-    {"requests": {"cpu": "1m"}, "affinity": away_from("x", ZONE)},
-    {"requests": {"cpu": "1m"}, "labels": {"app": "x"}},
-    {"gpu_mem": 16, "labels": {"app": "x"}, "affinity": away_from("x", ZONE)},
-    PORT,
-)
-
-
-class Answer(NamedTuple):
-    """Result for a pod: the nodes that take it; otherwise node, cards and victims of its preemption."""
-
-    feasible: tuple[str, ...]
-    preemption: tuple[str, tuple[CardShare, ...], tuple[str, ...]] | None
-
-
-def takes(built: Engine, probe: Pod, node: str) -> bool:
-    with built.queries.without(probe, node) as asked:
-        return asked.fits()
-
-
-def answer(built: Engine, probe: Pod) -> Answer:
-    feasible = tuple(node for node in NODES if takes(built, probe, node))
-    if feasible:
-        return Answer(feasible, None)
-    found = answer_of(built.queries.preemption_for(probe))
-    if not isinstance(found, Preemption):
-        return Answer((), None)
-    return Answer((), (found.node, found.cards, tuple(victim.key.name for victim in found.victims)))
-
-
-def cluster_of(seed: int, most_moved: int) -> tuple[Engine, random.Random]:
-    rng, built = random.Random(seed), engine()  # noqa: S311 - no secret
-    built.nominations.most_moved = most_moved
-    built.budgets_listed()
-    for number, name in enumerate(NODES):
-        built.node_changed(wire_node(name, [16, 16], cpu="4", labels={ZONE: f"z{number % 2}"}))
-    for number in range(14):
-        node, card = rng.choice(NODES), rng.randrange(2)
-        waiting = pod(f"r{number}", rng.choice((4, 8)), priority=rng.randrange(4), requests={"cpu": "500m"})
-        built.pod_assigned(bound(waiting, node, on_card(card, waiting.template.gpu_units)))
-    for number in range(8):
-        shape, node, priority = rng.choice(SHAPES), rng.choice(NODES), rng.randrange(1, 5)
-        waiting = pod(f"k{number}", **shape, priority=priority)
-        cards: tuple[CardShare, ...] = ()
-        if (request := waiting.template.gpu_request) is not None:
-            on = rng.sample(range(2), request.cards)
-            cards = tuple(CardShare(card, f"GPU-{node}-{card}", request.units_per_card) for card in on)
-        built.nominations.nominate(waiting, node, cards)
-    return built, rng
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_what_is_shown_of_the_others_makes_no_difference(seed: int) -> None:
-    few, rng = cluster_of(seed, 0)
-    all_of_them, _ = cluster_of(seed, 10_000)
-    for number in range(12):
-        probe = pod(f"p{number}", **rng.choice(SHAPES), priority=rng.randrange(7))
-        assert answer(few, probe) == answer(all_of_them, probe), probe
-
-
-class AnotherRule(FilterPlugin):
-    """A rule of another package."""
-
-    name = "AnotherRule"
-    depends = Change.PODS
-
-    def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as asked
-        return ()
-
-
-def test_beside_a_rule_of_somebody_else_all_places_are_moved() -> None:
-    tables = cluster(a=[16])
-    for rule, expected in ((NodeUnschedulable(), True), (AnotherRule(), False)):
-        cycle = SchedulingCycle(Runtime(Profile(filter=(rule,)), tables))
-        assert (cycle.least_of_row(pod("p")) is not None) is expected
-
-
-def test_only_places_in_the_way_are_moved() -> None:
-    built = engine()
-    for number in range(100):
-        name = f"n{number:03}"
-        built.node_changed(wire_node(name, [16]))
-        built.pod_assigned(bound(pod(f"low-{number}", 16), name, on_card(0, 16)))
-        built.nominations.nominate(pod(f"kept-{number}", 16, priority=5), name, (CardShare(0, f"GPU-{name}-0", 16),))
-    # Nominations whose victim is gone.
-    built.pod_gone("uid-default-low-7")
-    built.nominations.most_moved = 10
-    before = built.tables.changes.version
-
-    with built.queries.without(pod("urgent", 16, priority=9), "n007") as asked:
-        assert asked.fits()
-        moved = built.tables.changes.since(before)
-
-    assert moved is not None
-    assert moved.rows == [built.tables.row_of["n007"]]

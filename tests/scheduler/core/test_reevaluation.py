@@ -4,15 +4,14 @@ from collections.abc import Iterator
 
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.core.build import build_engine
+from scheduler.core.effects import LostWakeup, Reevaluated
 from scheduler.core.engine import Engine
-from scheduler.core.preemption_searches import Help, PostFiltered
-from scheduler.core.reevaluation import Reevaluated
+from scheduler.core.reevaluation import EVERY_S
 from scheduler.core.scheduling_cycle import NoFit
 from scheduler.queue.entry import PodState
-from scheduler.queue.longest_waiting import EVERY_S
 from tests.support.builders import bound, pod, wire_node
 from tests.support.placing import NOW_NS, decided, on_card, settle
-from tests.support.preempting import no_fit
+from tests.support.preempting import PostFiltered, first_step, is_searching, next_step, no_fit, search
 
 
 def cluster(*waiting: str, reserve_after: str = "0", priority: int = 0) -> Engine:
@@ -27,9 +26,10 @@ def cluster(*waiting: str, reserve_after: str = "0", priority: int = 0) -> Engin
 
 
 def steps(built: Engine, now_s: float) -> Iterator[tuple[str, str]]:
-    while (evaluated := built.reevaluation.step(now_s)) is not None:
-        if evaluated.diagnosis is not None:
-            yield evaluated.pod.key.name, evaluated.diagnosis.message
+    while built.reevaluation.due_s() <= now_s:
+        for effect in built.reevaluation.step(now_s):
+            if isinstance(effect, Reevaluated):
+                yield effect.pod.key.name, effect.diagnosis.message
 
 
 def evaluated(built: Engine, now_s: float = EVERY_S) -> dict[str, str]:
@@ -43,7 +43,7 @@ def test_it_is_what_an_attempt_says() -> None:
     built.queue.try_again("uid-default-p", EVERY_S)
     outcome = decided(built, EVERY_S)
     assert isinstance(outcome, NoFit)
-    post_filtered = built.post_filter(outcome, EVERY_S)
+    post_filtered = first_step(built, outcome)
     assert post_filtered is not None
     assert said == post_filtered.diagnosis.message
     assert said.startswith("0/1 nodes are available: 1 node(s) were unschedulable. preemption: ")
@@ -70,20 +70,22 @@ def test_nothing_is_asked_while_nothing_has_changed_but_which_kept_places_are_sh
     assert list(evaluated(built, 3 * EVERY_S)) == ["p"]
 
 
-def test_pods_that_are_told_alike_share_an_answer_that_is_much_younger_than_theirs() -> None:
+def test_pods_that_are_told_alike_share_the_result_of_a_round() -> None:
     built = cluster("p", "q")
     first = next(steps(built, EVERY_S))
     built.node_changed(wire_node("a", [16], unschedulable=True))
     second = next(steps(built, EVERY_S + 1))
     assert (first[0], second[0], first[1]) == ("p", "q", second[1])
-    assert "unschedulable" in evaluated(built, 2 * EVERY_S + 1)["q"]
+    assert "unschedulable" in evaluated(built, 2 * EVERY_S)["q"]
 
 
-def test_an_answer_that_is_not_much_younger_is_not_shared() -> None:
+def test_a_pod_that_was_tried_in_a_round_is_not_told_an_older_result() -> None:
     built = cluster("p", "q")
     assert next(steps(built, EVERY_S))[0] == "p"
     built.node_changed(wire_node("a", [16], unschedulable=True))
-    assert "unschedulable" in evaluated(built, 3 * EVERY_S)["q"]
+    built.queue.try_again("uid-default-q", EVERY_S + 1)
+    assert isinstance(decided(built, EVERY_S + 1), NoFit)
+    assert evaluated(built, EVERY_S + 2) == {}
 
 
 def test_a_pod_that_fits_by_now_or_for_which_others_would_go_is_told_nothing() -> None:
@@ -102,9 +104,8 @@ def test_a_pod_that_waits_no_longer_is_told_nothing() -> None:
 def test_a_pod_is_asked_about_its_own_place_and_others_read_of_it() -> None:
     built = cluster("p", "q", reserve_after="1m")
     now_s = 61.0
-    while built.run_hint(now_s) or built.any_search or built.decide(now_s, NOW_NS) is not None:
-        if built.any_search:
-            built.post_filter_next(now_s)
+    while built.run_hint(now_s) or search(built, now_s) or built.decide(now_s, NOW_NS) is not None:
+        pass
     said = evaluated(built, now_s + EVERY_S)
     assert "is reserved for this pod, which has waited 1m" in said["p"]
     assert "this pod" not in said["q"]
@@ -119,10 +120,12 @@ def test_the_pod_stays_where_it_is() -> None:
     built.queue.validate()
 
 
-def found(built: Engine, now_s: float = EVERY_S) -> list[Reevaluated]:
-    """Waiting pods that an attempt would help."""
-    answers = iter(lambda: built.reevaluation.step(now_s), None)
-    return [evaluated for evaluated in answers if evaluated.help is not None]
+def lost(built: Engine, now_s: float = EVERY_S) -> list[str]:
+    """Waiting pods whose wake-up was lost."""
+    names: list[str] = []
+    while built.reevaluation.due_s() <= now_s:
+        names += [effect.pod.key.name for effect in built.reevaluation.step(now_s) if isinstance(effect, LostWakeup)]
+    return names
 
 
 def lose_what_has_opened(built: Engine) -> None:
@@ -135,38 +138,31 @@ def test_a_pod_that_nothing_has_woken_though_it_fits_is_tried_at_once_with_those
     built.node_changed(wire_node("b", [16, 16]))
     lose_what_has_opened(built)
     assert settle(built) == []
-    evaluated = found(built)
-    assert [one.help for one in evaluated] == [Help.FIT, Help.FIT]
-    assert built.rescue(evaluated[0], EVERY_S)
-    # Its class has a hint already.
-    assert not built.rescue(evaluated[1], EVERY_S)
+    assert lost(built) == ["p", "q"]
     assert settle(built) == ["p", "q"]
 
 
 def test_a_pod_that_preemption_can_help_though_no_search_is_due_is_searched_for_at_once() -> None:
     built = cluster("urgent", priority=1)
     built.pod_assigned(bound(pod("more", 6, priority=1), "a", on_card(0, 6)))
-    decided = built.queue.state("uid-default-urgent")
-    assert decided is PodState.UNSCHEDULABLE
-    while built.run_hint(1.0) or built.any_search:
-        built.post_filter_next(1.0)
+    assert built.queue.state("uid-default-urgent") is PodState.UNSCHEDULABLE
+    while built.run_hint(1.0) or search(built, 1.0):
+        pass
     built.node_changed(wire_node("b", [16]))
     built.pod_assigned(bound(pod("small", 16), "b", on_card(0, 16)))
     lose_what_has_opened(built)
-    assert not built.any_search
-    (evaluated,) = found(built)
-    assert evaluated.help is Help.PREEMPTION
-    assert built.rescue(evaluated, EVERY_S)
-    assert not built.rescue(evaluated, EVERY_S)
-    answers: list[PostFiltered | None] = []
-    while built.any_search:
-        answers.append(built.post_filter_next(EVERY_S))
+    assert not is_searching(built)
+    assert lost(built) == ["urgent"]
+    outcome = decided(built, EVERY_S)
+    assert isinstance(outcome, NoFit)
+    answers: list[PostFiltered | None] = [first_step(built, outcome)]
+    while is_searching(built):
+        answers.append(next_step(built, EVERY_S))
     assert [one.preemption.node for one in answers if one is not None and one.preemption is not None] == ["b"]
 
 
 def test_a_pod_whose_class_is_to_be_asked_is_not_forgotten() -> None:
     built = cluster("p")
     built.node_changed(wire_node("b", [16]))
-    (evaluated,) = found(built)
-    assert not built.rescue(evaluated, EVERY_S)
+    assert lost(built) == []
     assert settle(built) == ["p"]

@@ -1,7 +1,6 @@
 """What-if queries to an engine in use leave nothing behind and wake no pod, whatever a rule does."""
 
 import random
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -21,8 +20,7 @@ from scheduler.state.changes import Change
 from scheduler.state.ledger import of_tables
 from scheduler.state.nominations import Nominations
 from scheduler.tools.explain.pod_summary import explain, what_if
-from scheduler.tools.explain.reading import ClusterSnapshot, answer_of
-from scheduler.tools.explain.remedies import leaving_pods
+from scheduler.tools.explain.reading import ClusterSnapshot
 from tests.support.builders import UNIT_MIB, away_from, bound, cluster, engine, pod
 from tests.support.placing import decided, on_card
 from tests.support.preempting import sought
@@ -57,12 +55,12 @@ def test_nothing_stays_of_what_was_asked_and_nobody_is_woken(seed: int) -> None:
     before, reading = of_tables(built.tables), ClusterSnapshot(built, UNIT_MIB)
     events = built.tables.cluster_events
     noted = (dict(events.rows), events.everywhere, dict(events.claims))
-    first = [answer_of(explain(reading, one)) for one in waiting(built)]
-    answer_of(what_if(reading, pod("more", 4), 20))
+    first = [explain(reading, one) for one in waiting(built)]
+    what_if(reading, pod("more", 4), 20)
     after = built.tables.cluster_events
     assert of_tables(built.tables) == before
     assert (dict(after.rows), after.everywhere, dict(after.claims)) == noted
-    assert [answer_of(explain(reading, one)) for one in waiting(built)] == first
+    assert [explain(reading, one) for one in waiting(built)] == first
     assert built.decide(20.0, 0) is None
     audits = [built.audit_node(node) for node in "abc"]
     assert [one.difference for one in audits if one is not None] == ["", "", ""]
@@ -83,7 +81,7 @@ def packed(seed: int, asked_after: int) -> list[tuple[str, str, str]]:
         if decision is not None and isinstance(place := decision.outcome, Placement):
             found.append((asks.key.name, place.node, str(place.cards)))
         if number + 1 == asked_after:
-            answer_of(what_if(ClusterSnapshot(built, UNIT_MIB), pod("more", 5, annotations=policy), 16))
+            what_if(ClusterSnapshot(built, UNIT_MIB), pod("more", 5, annotations=policy), 16)
     return found
 
 
@@ -102,45 +100,6 @@ def test_an_opening_that_was_noted_before_is_still_there() -> None:
     with built.queries.placing() as placing:
         assert isinstance(placing.attempt(pod("what-if", 16)), Placement)
     assert isinstance(decided(built, 1.0), Placement)
-
-
-def stepped(steps: Generator[None, None, Any], number: int) -> Any:  # noqa: ANN401 - whatever is asked
-    """Run this many steps; returns the result if that was all."""
-    for _ in range(number):
-        try:
-            next(steps)
-        except StopIteration as ended:
-            return ended.value
-    return None
-
-
-def test_pods_and_nodes_may_go_between_two_steps() -> None:
-    for steps_before in range(1, 8):
-        built = engine(a=[16])
-        for number in range(16):
-            built.pod_assigned(bound(pod(f"p{number:02}", 1), "a", on_card(0, 1)))
-        steps = leaving_pods(built, pod("w", 12), "a")
-        found = stepped(steps, steps_before)
-        built.pod_gone("uid-default-p00")
-        built.pod_assigned(bound(pod("late", 1), "a", on_card(0, 1)))
-        found = answer_of(steps) if found is None else found
-        audit = built.audit_node("a")
-        assert audit is not None
-        assert audit.difference == ""
-        assert len(found) >= 11
-        steps = leaving_pods(built, pod("w", 12), "a")
-        stepped(steps, steps_before)
-        built.node_gone("a")
-        answer_of(steps)
-
-
-def test_whoever_leaves_in_the_middle_leaves_nothing_behind() -> None:
-    built = crowded(1)
-    before = of_tables(built.tables)
-    steps = explain(ClusterSnapshot(built, UNIT_MIB), pod("w", 24))
-    next(steps)
-    steps.close()
-    assert of_tables(built.tables) == before
 
 
 class Counting(PermitPlugin):
@@ -165,31 +124,6 @@ def test_a_rule_that_counts_who_has_a_place_is_not_asked() -> None:
     with questions.placing() as placing:
         assert isinstance(placing.attempt(pod("p")), Placement)
     assert (rule.asked, tables.record("uid-default-p")) == ([], None)
-
-
-def test_with_too_many_pods_on_a_node_nobody_tries_who_would_have_to_leave() -> None:
-    built = engine(a=[16])
-    for number in range(4):
-        built.pod_assigned(bound(pod(f"p{number}", 4), "a", on_card(0, 4)))
-    few = answer_of(explain(ClusterSnapshot(built, UNIT_MIB, most_leaving=4), pod("w", 16)))
-    many = answer_of(explain(ClusterSnapshot(built, UNIT_MIB, most_leaving=3), pod("w", 16)))
-    assert few.nearest[0].leaving == ("default/p0", "default/p1", "default/p2", "default/p3")
-    assert many.nearest[0].remedy == (
-        "not tested: the node has more than 3 pods; run kubectl gpushare explain to test it"
-    )
-
-
-def test_pods_of_namespaces_that_are_not_shown_have_no_name_in_any_field() -> None:
-    built = engine(a=[16])
-    built.budgets_listed()
-    for namespace, name in (("seen", "p"), ("secret", "q"), ("secret", "r")):
-        built.pod_assigned(bound(pod(name, 4, namespace=namespace), "a", on_card(0, 4)))
-    reading = ClusterSnapshot(built, UNIT_MIB, sees=lambda namespace: namespace == "seen")
-    answer = answer_of(explain(reading, pod("w", 16, namespace="seen", priority=9)))
-    assert "secret" not in repr(answer)
-    assert answer.nearest[0].remedy == "fits once seen/p and 2 pods of other namespaces have ended"
-    assert answer.preemption is not None
-    assert sorted(answer.preemption.victims) == ["a pod of another namespace", "a pod of another namespace", "seen/p"]
 
 
 # A node without some of its pods
@@ -235,8 +169,6 @@ def test_an_error_while_cards_are_looked_at_without_kept_places_leaves_them_kept
 
 def test_kept_places_of_lower_priority_that_a_search_looks_behind_are_kept_after_it() -> None:
     built = engine(a=[], b=[])
-    # None of them is taken out for the pod as a whole, where it lacks something even without them.
-    built.nominations.most_moved = 0
     built.pod_assigned(bound(pod("low", requests={"cpu": "30"}, priority=2), "a"))
     built.pod_assigned(bound(pod("lower", requests={"cpu": "60"}, priority=1), "b"))
     built.nominations.nominate(pod("middle", requests={"cpu": "30"}, priority=5), "a", None)

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.clocks.virtual_time import VirtualLoop
 
-_IN_VIRTUAL_TIME = ("test_in_flight_limit", "test_background_work")
+_IN_VIRTUAL_TIME = ("test_binding_cycle", "test_sender", "test_background_work", "test_status")
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

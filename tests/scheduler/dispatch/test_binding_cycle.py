@@ -1,12 +1,14 @@
 """The identical POST until the outcome is known, and the effect of each answer of the API server."""
 
+import asyncio
+import random
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any
 
 import pytest
 
 from scheduler.dispatch.binding_cycle import SERVER_REQUEST_TIMEOUT_S, Binder
-from scheduler.dispatch.in_flight_limit import InFlightLimit
+from scheduler.dispatch.sender import Sender
 from scheduler.kube import objects, port
 from scheduler.kube.bind_outcome import BindRejected
 from scheduler.kube.port import (
@@ -18,10 +20,12 @@ from scheduler.kube.port import (
     ApiSilent,
     ApiThrottled,
     Binding,
-    Cluster,
     NotSent,
     PodKey,
 )
+from scheduler.kube.reflector import Backoff
+from scheduler.process.clock import Clock
+from tests.support.clocks.virtual_time import now_s
 
 BINDING = Binding(PodKey("default", "p", "uid-1"), "n1", {"a": "1", "b": "2"})
 BOUND = None
@@ -35,17 +39,22 @@ def seen(node: str = "n1", uid: str = "uid-1", **annotations: str) -> objects.Po
 
 @dataclass
 class Script:
-    """An API server that binds and reads pods, with scripted answers, and a clock that only sleeping moves."""
+    """An API server that binds and reads pods, with scripted answers; also the tables and those that are told.
+
+    gone_after: number of POSTs after which the watch shows that the pod was deleted. sent_s: time of each POST.
+    """
 
     posts: list[ApiError | None]
     gets: list[objects.PodObject | ApiError | None] = field(default_factory=list)
+    gone_after: int = 10**9
     sent: list[Binding] = field(default_factory=list)
-    now_s: float = 1000.0
+    sent_s: list[float] = field(default_factory=list)
     retries: list[str] = field(default_factory=list)
 
     async def bind(self, binding: Binding, timeout_s: float) -> None:
         assert timeout_s == 4.0
         self.sent.append(binding)
+        self.sent_s.append(now_s())
         # The last answer is repeated forever.
         answer = self.posts.pop(0) if len(self.posts) > 1 else self.posts[0]
         if answer is not None:
@@ -58,39 +67,34 @@ class Script:
             raise answer
         return answer
 
-    async def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
+    def is_gone(self, _uid: str) -> bool:
+        return len(self.sent) >= self.gone_after
 
-    async def outcome(self, *, gone_after: int = 10**9) -> str:
-        """gone_after: number of POSTs after which the watch shows that the pod was deleted."""
+    def bind_retried(self, _binding: Binding, _status: int, why: str) -> None:
+        self.retries.append(why)
+
+    def about(self, *_event: str) -> None:
+        """Take the Event."""
+
+    async def outcome(self) -> str:
         try:
-            await self.bound(gone_after)
+            await self.bound()
         except BindRejected as refused:
             return "settled" if refused.settled else "refused"
         return "bound"
 
-    async def bound(self, gone_after: int = 10**9) -> None:
+    async def bound(self) -> None:
+        me: Any = self
         binder = Binder(
-            cluster=cast("Cluster", self),
-            limit=Limit(self),
-            now_s=lambda: self.now_s,
+            cluster=me,
+            sender=Sender(4, Backoff(random.Random(0)), asyncio.Event()),  # noqa: S311 - repeatable
+            tables=me,
+            observer=me,
+            events=me,
+            clock=Clock(now_s),
             timeout_s=4.0,
-            backoff_s=float,
-            on_retry=lambda _binding, _status, why: self.retries.append(why),
-            gone=lambda _uid: len(self.sent) >= gone_after,
         )
         await binder.bind(BINDING)
-
-
-class Limit(InFlightLimit):
-    """A limit without pauses, on the clock of the script."""
-
-    def __init__(self, script: Script) -> None:
-        super().__init__(4, lambda: script.now_s, lambda _failures: 0.0)
-        self._script = script
-
-    async def pause(self, seconds: float) -> None:
-        await self._script.sleep(seconds)
 
 
 @pytest.mark.parametrize(
@@ -145,22 +149,13 @@ async def test_every_repeated_post_is_identical() -> None:
 async def test_a_throttled_post_waits_as_long_as_the_server_asks() -> None:
     script = Script([ApiThrottled("slow", 17.0), BOUND])
     await script.outcome()
-    assert script.now_s == 1017.0
+    assert now_s() == 17.0
 
 
 async def test_a_get_decides_only_when_every_post_of_a_whole_minute_ended_with_500() -> None:
     script = Script([ApiFailed("bug", 500), ApiFailed("bug", 500), ApiSilent("x"), ApiFailed("bug", 500)], [seen("")])
-    silent_until: list[float] = []
-    plain = script.sleep
-
-    async def sleep(seconds: float) -> None:
-        if len(script.sent) == 3:
-            silent_until.append(script.now_s)
-        await plain(seconds)
-
-    script.sleep = sleep  # type: ignore[method-assign]
     assert await script.outcome() == "refused"
-    assert script.now_s - silent_until[0] >= SERVER_REQUEST_TIMEOUT_S
+    assert now_s() - script.sent_s[2] >= SERVER_REQUEST_TIMEOUT_S
 
 
 async def test_a_pod_is_never_given_up_while_a_post_may_still_take_effect() -> None:
@@ -178,12 +173,12 @@ async def test_a_pod_that_went_elsewhere_after_a_silent_post_is_refused_at_once(
 async def test_a_404_after_a_silent_post_frees_nothing_for_a_minute() -> None:
     script = Script([ApiSilent("x"), NOT_FOUND], [seen("")])
     assert await script.outcome() == "refused"
-    assert script.now_s >= 1000.0 + SERVER_REQUEST_TIMEOUT_S
+    assert now_s() >= SERVER_REQUEST_TIMEOUT_S
 
 
 async def test_only_the_watch_ends_the_doubt_about_a_pod_that_nobody_finds() -> None:
-    script = Script([ApiSilent("x"), NOT_FOUND], [None] * 1000)
-    assert await script.outcome(gone_after=100) == "settled"
+    script = Script([ApiSilent("x"), NOT_FOUND], [None] * 1000, gone_after=100)
+    assert await script.outcome() == "settled"
     assert len(script.sent) == 100
 
 

@@ -92,9 +92,8 @@ class Histories:
 
     def same_columns(self, pod: Pod) -> None:
         """Whatever is remembered of the class is what is found when every row is judged now."""
-        key = self.runtime.signature(pod)
-        self.happened["remembered"] += self.runtime.cache.get(key) is not None
-        kept = self.runtime.evaluate(pod, key)
+        self.happened["remembered"] += self.runtime.cache.get(self.runtime.signature(pod)) is not None
+        kept = self.runtime.evaluate(pod)
         again, fresh = evaluation(self.profile, self.tables, pod)
         assert kept.unschedulable == fresh.unschedulable
         assert np.array_equal(kept.feasible, fresh.feasible)
@@ -227,17 +226,17 @@ def test_a_class_is_forgotten_when_nobody_asks_for_it_while_all_rows_change_agai
     classes.append(READER.read(wire_pod("never", 1, annotations={"aliyun.com/gpu-count": "none"})))
     first = classes[0]
     for pod in classes:
-        runtime.evaluate(pod, runtime.signature(pod))
-    assert runtime.evaluate(classes[-1], runtime.signature(classes[-1])).unschedulable
+        runtime.evaluate(pod)
+    assert runtime.evaluate(classes[-1]).unschedulable
 
     for _ in range(FORGOTTEN_AFTER_CHANGES * tables.capacity + 1):
         tables.changes.note(0, int(Change.PODS))
         # Asked again and again: it stays.
         if not tables.changes.version % 100:
-            runtime.evaluate(first, runtime.signature(first))
+            runtime.evaluate(first)
     for units in range(11, 17):
         pod = READER.read(wire_pod(f"p{units}", units))
-        runtime.evaluate(pod, runtime.signature(pod))
+        runtime.evaluate(pod)
 
     remembered = [pod.key.name for pod in classes if runtime.cache.get(runtime.signature(pod)) is not None]
     assert remembered == ["p1"]

@@ -66,7 +66,7 @@ def test_a_capacity_whose_topology_has_thousands_of_parts_is_as_if_it_were_not_t
     assert handled.tables.volumes.of_class("fast") is None
     ((kind, name, message),) = [(one.kind, one.name, one.message) for one in handled.problems]
     assert (kind, name) == ("CSIStorageCapacity", "kube-system/c")
-    assert message.startswith("5000 topology ")
+    assert message == "scheduling terms larger than 128"
 
 
 def test_the_claims_of_a_volume_are_told_when_it_comes() -> None:
@@ -87,7 +87,7 @@ def test_a_claim_with_a_selector_of_thousands_of_values_is_not_looked_for_and_sa
     (claim_state,) = tables.volumes.of_pod(pod("p", **with_claims("data"))).claim_states
 
     assert claim_state.alike[1] == (
-        'persistentvolumeclaim "data" exceeds a limit of this scheduler: 5000 selector values (at most 64)'
+        'persistentvolumeclaim "data" exceeds a limit of this scheduler: scheduling terms larger than 128'
     )
 
 

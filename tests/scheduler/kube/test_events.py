@@ -122,7 +122,7 @@ def test_an_event_that_comes_again_is_written_as_a_series_now_and_then() -> None
     assert repeated.next_write(first, ("free",), 0.0) is first
     assert repeated.next_write(event(1.0, "2 free"), ("free",), 1.0) is None
     assert repeated.next_write(event(QUIET_S, "1 free"), ("free",), QUIET_S) == SeriesUpdate(
-        first, EventSeries(3, QUIET_S)
+        replace(event(QUIET_S, "1 free"), name=first.name), EventSeries(3, QUIET_S)
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from scheduler.kube.leases import PAGE_URL, PODS_SEEN, Lease, LeaseSpec
+from scheduler.kube.leases import PODS_SEEN, Lease, LeaseSpec
 from scheduler.kube.objects import ObjectMeta
 from scheduler.kube.port import WantedLease
 from scheduler.leader.leader_election import LeaderElection, TakeOver, Timing
@@ -22,11 +22,8 @@ AFTER_S: Final = st.sampled_from([0.0, 0.0, 0.0, 0.5, 5.0])
 WHICH: Final = st.integers(0, REPLICAS - 1)
 
 
-def lease(
-    holder: str, version: int = 7, *, pods_version: str | None = None, page_url: str | None = None, transitions: int = 3
-) -> Lease:
-    written = {PODS_SEEN: pods_version, PAGE_URL: page_url}
-    annotations = {key: text for key, text in written.items() if text is not None}
+def lease(holder: str, version: int = 7, *, pods_version: str | None = None, transitions: int = 3) -> Lease:
+    annotations = {} if pods_version is None else {PODS_SEEN: pods_version}
     metadata = ObjectMeta("leads", "kube-system", resource_version=str(version), annotations=annotations)
     return Lease(metadata, LeaseSpec(holder, 15, "then", f"renewed {version}", transitions))
 
@@ -179,41 +176,6 @@ def test_what_is_given_up_says_what_was_seen() -> None:
     given_up = one.given_up("end", "77")
     assert given_up is not None
     assert (given_up.spec.holder_identity, given_up.pods_version, given_up.version) == ("", "77", "100")
-
-
-def test_the_page_of_who_leads_is_in_every_write_and_gone_with_the_last_one() -> None:
-    one = election()
-    one.own_page = "https://10.0.0.1:1"
-    acquired = due(one, 0.0)
-    one.written(acquired, "100", 0.0)
-    renewed, given_up = due(one, 2.0, "later"), one.given_up("end", "77")
-    assert given_up is not None
-    assert [each.page_url for each in (acquired, renewed, given_up)] == [one.own_page, one.own_page, None]
-
-
-def test_the_page_of_another_holder_is_known_and_the_own_one_is_not_taken_for_it() -> None:
-    one = election()
-    assert one.leader_page is None
-    one.observe(lease("other", 7, page_url="https://10.0.0.2:1"), 5.0)
-    assert one.leader_page == "https://10.0.0.2:1"
-    one.observe(lease("third", 8), 6.0)
-    assert one.leader_page is None
-    one.observe(lease("", 9, page_url="https://10.0.0.2:1"), 7.0)
-    assert one.leader_page is None
-    one.own_page = "https://10.0.0.1:1"
-    taken(one, 7.0)
-    one.observe(lease("me", 101, page_url=one.own_page), 8.0)
-    assert one.leader_page is None
-
-
-def test_another_page_in_the_lease_renews_nothing() -> None:
-    one = election()
-    one.observe(lease("other", 7), 5.0)
-    seen = lease("other", 7)
-    metadata = ObjectMeta("leads", "kube-system", resource_version="8", annotations={PAGE_URL: "https://10.0.0.2:1"})
-    one.observe(Lease(metadata, seen.spec), 15.0)
-    assert one.leader_page == "https://10.0.0.2:1"
-    assert one.wanted(20.0, "now") is not None
 
 
 def test_only_a_version_is_read_of_what_was_seen() -> None:

@@ -3,18 +3,19 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.protocol import names
 from scheduler.core.scheduling_cycle import NoFit
-from scheduler.dispatch.pod_messages import PodMessage, PodMessages
-from scheduler.dispatch.waiting_series import WaitingCopy
+from scheduler.dispatch.status import WaitingStatus
+from scheduler.dispatch.waiting_series import waiting_text
 from scheduler.framework.diagnosis import Diagnosis, ReasonCount
+from scheduler.kube import objects
 from scheduler.metrics import series
 from scheduler.metrics.cluster_series import copied
 from scheduler.metrics.metrics import Metrics
+from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
@@ -147,9 +148,10 @@ def test_a_name_that_holds_anything_stays_one_label() -> None:
 def two_nodes() -> Tables:
     """The usual pod has 8 units; a pod of 3 units leaves 5 units of a card."""
     tables = cluster(a=[8, 8], b=[8])
+    tables.fact(TargetWorkload)
     tables.upsert_node(wire_node("no-cards"))
     for _ in range(99):
-        tables.target.note(pod("usual", 8), 0.0)
+        tables.pod_seen(pod("usual", 8), 0.0)
     tables.add(bound(pod("odd", 3), "a", on_card(0, 3)))
     return tables
 
@@ -206,11 +208,12 @@ def test_the_namespaces_with_least_are_one_series() -> None:
 
 def waiting(*pods: tuple[str, str, tuple[str, ...]], gone: str = "") -> dict[tuple[str, str], float]:
     """Samples of pods, each with its name, its time of creation and the rules that object."""
-    messages = PodMessages(lambda _: True)
-    for name, created, rules in pods:
-        message = PodMessage("Unschedulable", "m", rules, 0.0, NOW_S, rules)
-        messages.update(msgspec.structs.replace(pod(name, 3), created=created), message)
-    return samples(WaitingCopy(list(messages.all()), lambda uid: uid != gone, NOW_S).text())
+    latest = objects.PodCondition("PodScheduled", "False")
+    states = [
+        WaitingStatus(pod=pod(name, 3).key, created=created, latest=latest, shown=None, rules=rules)
+        for name, created, rules in pods
+    ]
+    return samples(waiting_text(states, {state.pod.uid for state in states} - {gone}, NOW_S))
 
 
 def test_a_pod_counts_under_each_rule_that_objects_since_it_was_created() -> None:

@@ -1,13 +1,12 @@
-"""Clients of a bounded server on loopback that send it byte by byte what a test says."""
+"""Clients of a server on loopback that send it byte by byte what a test says."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from scheduler.process.bounded_server import DEFAULT_LIMITS, Answer, BoundedServer, Limits
+from scheduler.process.http_server import Handler, http_server
 
 GET = b"GET %s HTTP/1.1\r\nHost: h\r\n\r\n"
 
@@ -19,25 +18,16 @@ class Clients(list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]):
         self.runner = runner
         self.port = runner.addresses[0][1]
 
-    async def open(
-        self, sent: bytes = b"", tls: ssl.SSLContext | None = None, peer: str = "127.0.0.1"
-    ) -> asyncio.StreamReader:
-        """peer: the address that it comes from."""
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", self.port, limit=2**10, ssl=tls, local_addr=(peer, 0)
-        )
+    async def open(self, sent: bytes = b"") -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=2**10)
         self.append((reader, writer))
         writer.write(sent)
         return reader
 
-    async def status(self, path: bytes = b"/healthz", tls: ssl.SSLContext | None = None) -> bytes:
+    async def status(self, path: bytes = b"/healthz") -> bytes:
         """Status line, soon, also on a busy machine; b"" when the connection is cut off."""
-        return await first_line(await self.open(GET % path, tls))
-
-
-async def first_line(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(5.0):
-        return (await reader.readline()).strip()
+        async with asyncio.timeout(5.0):
+            return (await (await self.open(GET % path)).readline()).strip()
 
 
 async def is_cut_off(reader: asyncio.StreamReader) -> bool:
@@ -65,10 +55,8 @@ async def connected(runner: web.ServerRunner) -> AsyncIterator[Clients]:
 
 
 @asynccontextmanager
-async def answering(
-    answer: Answer, limits: Limits = DEFAULT_LIMITS, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[Clients]:
-    runner = web.ServerRunner(BoundedServer(answer, limits, tls), shutdown_timeout=0.1)
+async def answering(handler: Handler) -> AsyncIterator[Clients]:
+    runner = http_server(handler)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     async with connected(runner) as made:

@@ -1,4 +1,4 @@
-"""Orders in which pods wait: back-offs, the heap, the longest waiting of each group, the re-evaluated longest ago."""
+"""Orders in which pods wait: back-offs, the heap, the longest waiting of each group."""
 
 from collections.abc import Collection
 from typing import Final
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scheduler.queue.backoff import backoff_s
 from scheduler.queue.entry import Entry
 from scheduler.queue.heap import Heap
-from scheduler.queue.longest_waiting import EVERY_S, EvaluatedLongestAgo, LongestWaiting
+from scheduler.queue.longest_waiting import LongestWaiting
 from tests.support.builders import pod
 
 
@@ -89,13 +89,13 @@ def first(longest: LongestWaiting, now_s: float = NOW_S, without: Collection[int
     return [one.pod.key.name for one in longest.first(10.0, now_s, without=without)]
 
 
-def test_the_first_of_each_priority_and_namespace_in_the_order_of_the_queue() -> None:
+def test_the_longest_waiting_of_each_priority_and_namespace_come_in_the_order_of_their_priorities_and_waits() -> None:
     longest = LongestWaiting()
     longest.add(entry("second", "x", 4, priority=1), "class")
     longest.add(entry("other class", "x", 3, priority=1), "other")
-    longest.add(entry("other namespace", "y", 5, priority=1), "class")
+    longest.add(entry("longer", "y", 5, priority=1, since_s=-1.0), "class")
     longest.add(entry("better", "x", 6, priority=2), "class")
-    assert first(longest) == ["better", "other class", "other namespace"]
+    assert first(longest) == ["better", "longer", "other class"]
     assert first(longest, without=(1,)) == ["better"]
 
 
@@ -127,57 +127,3 @@ def test_there_is_room_for_as_many_groups_as_there_are() -> None:
         longest.add(entry(f"p{number}", f"n{number}", number), "class")
     assert first(longest) == [f"p{number}" for number in range(200)]
     assert len(longest) == 200
-
-
-# Re-evaluation
-
-
-def taken(evaluated: EvaluatedLongestAgo, now_s: float) -> list[str]:
-    found = []
-    while (one := evaluated.take(now_s)) is not None:
-        waiting, ago_s = one
-        assert ago_s >= EVERY_S
-        found.append(waiting.pod.key.name)
-    return found
-
-
-def test_nobody_is_due_before_the_time_and_everybody_once_then() -> None:
-    evaluated = EvaluatedLongestAgo()
-    evaluated.add(entry("a", "x"), 0.0)
-    evaluated.add(entry("b", "x"), 1.0)
-    assert taken(evaluated, EVERY_S - 0.1) == []
-    assert taken(evaluated, EVERY_S) == ["a"]
-    assert taken(evaluated, EVERY_S + 1) == ["b"]
-    assert taken(evaluated, 2 * EVERY_S + 1) == ["a", "b"]
-
-
-def test_who_was_evaluated_longest_ago_is_first() -> None:
-    evaluated = EvaluatedLongestAgo()
-    again = entry("again", "x")
-    evaluated.add(again, 0.0)
-    evaluated.add(entry("other", "x"), 0.0)
-    evaluated.discard(again)
-    evaluated.add(again, 5.0)
-    assert taken(evaluated, 5.0 + EVERY_S) == ["other", "again"]
-
-
-def test_the_namespaces_take_turns() -> None:
-    evaluated = EvaluatedLongestAgo()
-    for number in range(100):
-        evaluated.add(entry(f"theirs-{number}", "theirs"), 0.0)
-    evaluated.add(entry("mine", "mine"), 0.0)
-    evaluated.add(entry("mine too", "mine"), 0.0)
-    assert taken(evaluated, EVERY_S)[:4] == ["theirs-0", "mine", "theirs-1", "mine too"]
-
-
-def test_who_has_left_is_none_of_them_and_may_come_back() -> None:
-    evaluated = EvaluatedLongestAgo()
-    only, other = entry("only", "x"), entry("other", "y")
-    for one in (only, other):
-        evaluated.add(one, 0.0)
-    assert taken(evaluated, EVERY_S) == ["only", "other"]
-    evaluated.discard(only)
-    evaluated.discard(only)
-    assert (len(evaluated), taken(evaluated, 2 * EVERY_S)) == (1, ["other"])
-    evaluated.add(only, 2 * EVERY_S)
-    assert taken(evaluated, 3 * EVERY_S) == ["other", "only"]

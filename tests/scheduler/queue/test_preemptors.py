@@ -50,10 +50,6 @@ class WithoutCards(Left):
         return AvailableOnCards(none, none.astype(np.bool_), none, none, none)
 
 
-def nobody(_pod: Pod) -> bool:
-    return False
-
-
 def cpu(millis: int) -> MinimumRequest:
     minimum = NO_MINIMUM.amounts.copy()
     minimum[Amount.CPU_MILLIS] = millis
@@ -81,7 +77,7 @@ def events_on(row: int = 3, kinds: int = PODS, **up_to: int) -> ClusterEvents:
 def questions(preemptors: Preemptors, left_for: Callable[[Pod], AbstractContextManager[Left]]) -> list[DueSearch]:
     preemptors.settle(left_for)
     found = []
-    while (due := preemptors.take(nobody)) is not None:
+    while (due := preemptors.take({})) is not None:
         found.append(due)
     return found
 
@@ -136,7 +132,7 @@ def test_after_a_pod_was_helped_the_others_are_held_against_what_is_left() -> No
     add(preemptors, "b-1", priority=9, minimum=cpu(100))
     preemptors.note(events_on())
     preemptors.settle(left.seen_by)
-    first = preemptors.take(nobody)
+    first = preemptors.take({})
     assert first is not None
 
     preemptors.again(first)
@@ -166,15 +162,20 @@ def test_a_class_that_is_turned_away_keeps_no_other_waiting() -> None:
     preemptors.note(events_on())
     preemptors.settle(Left(0).seen_by)
 
-    def has_most(one: Pod) -> bool:
-        return one.key.namespace == "default"
-
-    assert preemptors.first_priority(has_most) == 7
-    found = preemptors.take(has_most)
+    assert preemptors.first_priority({"default": 7}) == 7
+    found = preemptors.take({"default": 7})
     assert found is not None
     assert found.pod.key.name == "other"
     preemptors.discard(found.pod.key.uid)
-    assert (preemptors.first_priority(has_most), preemptors.first_priority(nobody)) == (None, 7)
+    asked: tuple[dict[str, float], ...] = (
+        {"default": 7},
+        {"default": 6},
+        {"": 7},
+        {"": 7, "default": 6},
+        {"other": 9},
+        {},
+    )
+    assert [preemptors.first_priority(closed) for closed in asked] == [None, 7, None, 7, 7, 7]
 
 
 def test_fifty_thousand_pods_are_one_question_for_each_class() -> None:

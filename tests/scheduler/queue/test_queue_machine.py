@@ -165,24 +165,22 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(namespaces=st.sets(st.sampled_from(NAMESPACES)), most=st.integers(1, 6))
     def throttle(self, namespaces: set[str], most: int) -> None:
+        """namespaces: those that may not bind."""
         for _ in range(most):
-            ready = self.in_state(PodState.ACTIVE)
-            head = min(ready, key=self.sort_key, default=None)
-            holds = head is not None and self.pods[head].key.namespace in namespaces
-            assert self.queue.throttle(namespaces.__contains__, self.cluster.now_s) == holds
+            served = [uid for uid in self.in_state(PodState.THROTTLED) if self.namespace(uid) not in namespaces]
+            back = [min(served, key=self.sort_key)] if served else []
+            head = min([*self.in_state(PodState.ACTIVE), *back], key=self.sort_key, default=None)
+            holds = head is not None and self.namespace(head) in namespaces
+            found = self.queue.ready(lambda name: name not in namespaces, self.cluster.now_s)
+            assert (None if found is None else found.key.uid) == head
+            assert self.queue.throttle(lambda name: name not in namespaces) == holds
+            assert [self.queue.state(uid) for uid in back] == [PodState.ACTIVE] * len(back)
             if not holds or head is None:
                 return
             assert self.queue.state(head) is PodState.THROTTLED
 
-    @rule(namespaces=st.sets(st.sampled_from(NAMESPACES)))
-    def serve(self, namespaces: set[str]) -> None:
-        waiting = [uid for uid in self.in_state(PodState.THROTTLED) if self.pods[uid].key.namespace in namespaces]
-        best = min(waiting, key=self.sort_key, default=None)
-        states = {uid: self.queue.state(uid) for uid in self.pods}
-        assert self.queue.serve(namespaces.__contains__) == (best is not None)
-        if best is not None:
-            states[best] = PodState.ACTIVE
-        assert {uid: self.queue.state(uid) for uid in states} == states
+    def namespace(self, uid: str) -> str:
+        return self.pods[uid].key.namespace
 
     # Attempts
 
@@ -223,15 +221,13 @@ class QueueMachine(RuleBasedStateMachine):
             self.queue.validate()
 
     @precondition(lambda self: self.in_state(PodState.IN_FLIGHT))
-    @rule(pick=PICK, outcome=st.sampled_from(["bound", "refused", "refused", "set aside", "gone"]))
+    @rule(pick=PICK, outcome=st.sampled_from(["bound", "refused", "refused", "gone"]))
     def bind_ends(self, pick: int, outcome: str) -> None:
         uid = self.nth(self.in_state(PodState.IN_FLIGHT), pick)
         if outcome == "refused":
             self.cluster.bind_failed(uid)
             self.errors[uid] += 1
             self.back_at_s[uid] = self.cluster.now_s + min(10.0, 2.0 ** (self.errors[uid] - 1))
-        elif outcome == "set aside":
-            self.cluster.bind_failed(uid, sent=False)
         elif outcome == "gone":
             self.queue.delete(uid)
             self.cluster.bound(uid)
@@ -296,8 +292,8 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def nobody_sleeps_beside_room(self) -> None:
         """After all hints and decisions, no room is left for waiting pods."""
-        while self.queue.serve(lambda _: True):
-            pass
+        while self.in_state(PodState.THROTTLED):
+            assert self.queue.ready(lambda _: True, self.cluster.now_s) is not None
         self.decided(*self.cluster.settle())
         assert self.cluster.next_hint() is None
         assert not self.in_state(PodState.ACTIVE)

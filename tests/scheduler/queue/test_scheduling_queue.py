@@ -298,39 +298,38 @@ def test_a_pod_that_changes_while_it_is_refused_is_tried_again_soon() -> None:
 # Pods whose namespace is throttled
 
 
-def two_of_which_the_first_was_not_sent() -> SchedulingQueue:
-    queue = SchedulingQueue()
-    for name in ("p0", "p1"):
-        queue.add_or_update(pod(name), 0.0)
-    queue.pop(0.0)
-    queue.set_aside("p0", 0.0, "failures")
-    queue.validate()
-    return queue
-
-
 def popped(queue: SchedulingQueue) -> list[str]:
     return [queued.pod.key.name for queued in iter(lambda: queue.pop(0.0), None)]
 
 
-def test_a_pod_that_was_not_sent_waits_for_its_namespace_and_is_told_once() -> None:
-    queue = two_of_which_the_first_was_not_sent()
+def test_a_pod_of_a_throttled_namespace_lets_others_pass_and_is_reported_once() -> None:
+    queue = SchedulingQueue()
+    for name in ("p0", "p1"):
+        queue.add_or_update(pod(name, namespace=f"ns-{name}"), 0.0)
+    assert queue.ready(lambda name: name != "ns-p0", 0.0)
+    assert queue.throttle(lambda name: name != "ns-p0")
+    queue.validate()
     assert (queue.state("p0"), queue.next_ready_s()) == (PodState.THROTTLED, None)
-    assert queue.lengths() == {"active": 1, "backoff": 1, "unschedulable": 0, "gated": 0}
+    assert queue.lengths() == {"active": 2, "backoff": 0, "unschedulable": 0, "gated": 0}
 
-    assert queue.throttle(lambda _: True, 0.0)
+    assert queue.next_unreported(lambda _: "") is None
+    assert [bool(queue.next_unreported({"ns-p0": how}.__getitem__)) for how in ("a", "a", "b")] == [True, False, False]
     assert queue.lengths() == {"active": 1, "backoff": 1, "unschedulable": 0, "gated": 0}
-    assert queue.serve(lambda _: "failures", unreported=True)
     assert popped(queue) == ["p1"]
-    assert not queue.serve(lambda _: "failures", unreported=True)
 
-    assert queue.serve(lambda _: True)
+    assert queue.ready(lambda _: True, 0.0)
+    assert not queue.throttle(lambda _: True)
     assert popped(queue) == ["p0"]
-    assert not queue.throttle(lambda _: True, 0.0)
 
 
-def test_a_pod_that_was_told_and_is_held_back_again_is_not_told_again() -> None:
-    queue = two_of_which_the_first_was_not_sent()
-    queue.serve(lambda _: True)
-    queue.delete("p1")
-    assert queue.throttle(lambda _: True, 0.0)
-    assert not queue.serve(lambda _: "failures", unreported=True)
+def test_a_pod_that_was_reported_and_is_throttled_again_is_not_reported_again() -> None:
+    queue = SchedulingQueue()
+    queue.add_or_update(pod("p0"), 0.0)
+    queue.ready(lambda _: False, 0.0)
+    assert queue.throttle(lambda _: False)
+    assert queue.next_unreported(lambda _: "failures")
+    assert queue.ready(lambda _: True, 0.0)
+    assert not queue.throttle(lambda _: True)
+    queue.ready(lambda _: False, 0.0)
+    assert queue.throttle(lambda _: False)
+    assert not queue.next_unreported(lambda _: "failures")

@@ -168,12 +168,9 @@ class ToyCluster:
     def bound(self, uid: str) -> None:
         self.queue.done(uid)
 
-    def bind_failed(self, uid: str, *, sent: bool = True) -> None:
-        """The bind failed, or was not sent: the room is free again."""
-        if sent:
-            self.queue.failed(uid, self.now_s)
-        else:
-            self.queue.set_aside(uid, self.now_s, "failures")
+    def bind_failed(self, uid: str) -> None:
+        """The bind failed: the room is free again."""
+        self.queue.failed(uid, self.now_s)
         self.leave(uid)
 
     def leave(self, uid: str) -> None:

@@ -19,7 +19,6 @@ from tests.support.builders import pod
 
 NOTHING_WRITTEN = WrittenAllocation(units=0, per_card={}, uuids={}, allocation=None)
 WEB = {"app": "web"}
-NOW = "2026-01-01T00:00:00Z"
 
 
 def budget(

@@ -18,7 +18,7 @@ from scheduler.state.available_after_preemption import AvailabilityByPriority, A
 from scheduler.state.cards.booking import CardShare
 from scheduler.state.facts.namespace_memory import Priorities
 from scheduler.state.ledger import of_tables, recompute
-from scheduler.state.nominations import MOST_NOMINATIONS, Nominations
+from scheduler.state.nominations import MOST_OF_A_NAMESPACE, Nominations
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, card, cluster, engine, pod, wire_node
 from tests.support.placing import on_card
@@ -94,20 +94,6 @@ def test_how_many_places_are_kept_on_each_node_is_told_without_the_own_one() -> 
     assert dict(kept.by_node(without="uid-default-r")) == {"a": 2, "b": 0}
 
 
-def test_a_place_on_a_node_that_does_not_exist_gives_way_until_the_node_comes() -> None:
-    tables = cluster(a=CARDS)
-    kept = Nominations(tables)
-    for name, node in (("p", "x"), ("q", "y"), ("r", "a")):
-        kept.nominate(pod(name, priority=9), node, ())
-    lowest = pod("lowest", priority=0)
-
-    for comes, expected in (("", "p"), ("x", "q"), ("y", "")):
-        if comes:
-            tables.upsert_node(wire_node(comes))
-        place = kept.gives_way_to(lowest)
-        assert ("" if place is None else place.pod.key.name) == expected
-
-
 def test_an_error_of_who_sees_without_its_own_place_leaves_it_kept() -> None:
     tables = cluster(a=CARDS)
     kept = Nominations(tables)
@@ -159,42 +145,52 @@ def test_rows_with_kept_places_have_as_much_left_as_anybody_could_have() -> None
     assert free(tables) == [4, 0]
 
 
-def test_no_more_places_are_kept_than_can_be_moved_at_once() -> None:
-    kept = Nominations(cluster(a=CARDS))
-    for number in range(MOST_NOMINATIONS):
-        assert kept.nominate(pod(f"p{number}", priority=5), "a", ()) is not None
-
-    assert kept.nominate(pod("one-more", priority=5), "a", ()) is None
-    assert kept.nominate(pod("p0", priority=5), "a", ()) is not None
-
-
-def test_of_the_lowest_priority_the_namespace_with_most_places_gives_one_up() -> None:
-    kept = Nominations(cluster(a=CARDS))
-    for number in range(MOST_NOMINATIONS - 2):
-        kept.nominate(pod(f"many-{number}", namespace="many", priority=5), "a", ())
-    kept.nominate(pod("one", namespace="few", priority=5), "a", ())
-    assert not kept.full_for(pod("other", namespace="many", priority=5))
-    kept.nominate(pod("better", namespace="many", priority=6), "a", ())
-
-    def who_gives_way(namespace: str, priority: int) -> str | None:
-        given_up = kept.gives_way_to(pod("other", namespace=namespace, priority=priority))
-        return None if given_up is None else given_up.pod.key.name
-
-    last = f"many-{MOST_NOMINATIONS - 3}"
-    asked = [("few", 5), ("new", 5), ("many", 6), ("few", 4), ("many", 5)]
-    assert [who_gives_way(*one) for one in asked] == [last, last, last, None, None]
-    assert kept.full_for(pod("other", namespace="many", priority=5))
+def kept_by(tables: Tables, *namespaces: str, node: str = "a") -> Nominations:
+    """Return nominations of priority 5, as many in each namespace as it may have."""
+    kept = Nominations(tables)
+    for namespace in namespaces:
+        for number in range(MOST_OF_A_NAMESPACE):
+            assert kept.nominate(pod(f"p{number}", namespace=namespace, priority=5), node, ()) is not None
+    return kept
 
 
-def test_namespaces_with_as_many_places_take_none_from_each_other() -> None:
-    kept = Nominations(cluster(a=CARDS))
-    for number in range(MOST_NOMINATIONS):
-        kept.nominate(pod(f"p{number}", namespace=f"team-{number % 2}", priority=5), "a", ())
+@pytest.mark.parametrize(
+    ("namespaces", "turned_away"),
+    [
+        pytest.param(("one",), {"one": 5}, id="a namespace has half of them"),
+        pytest.param(("one", "two"), {"one": 5, "two": 5, "": 5}, id="all are given"),
+        pytest.param((), {}, id="none is given"),
+    ],
+)
+def test_a_pod_over_a_limit_is_turned_away_unless_one_of_lower_priority_gives_way(
+    namespaces: tuple[str, ...], turned_away: dict[str, float]
+) -> None:
+    kept = kept_by(cluster(a=CARDS), *namespaces)
+    assert kept.closed() == turned_away
+    for namespace in ("one", "other"):
+        limited = namespace in turned_away or "" in turned_away
+        equal, better = (pod("q", namespace=namespace, priority=priority) for priority in (5, 6))
+        assert (kept.full_for(equal), kept.full_for(better)) == (limited, False)
+        gives_way = kept.gives_way_to(better)
+        assert (gives_way is not None) is limited
+        assert kept.gives_way_to(equal) is None
+        assert (kept.nominate(better, "a", ()) is None) is limited
+        if gives_way is not None:
+            # The latest: its victims have had the least time to go.
+            assert gives_way.pod.key.name == f"p{MOST_OF_A_NAMESPACE - 1}"
+            assert namespace not in namespaces or gives_way.pod.key.namespace == namespace
+            kept.remove(gives_way.pod.key.uid)
+            assert kept.nominate(better, "a", ()) is not None
 
-    assert kept.gives_way_to(pod("other", namespace="team-0", priority=5)) is None
-    kept.remove("uid-team-0-p0")
-    kept.nominate(pod("other", namespace="team-1", priority=5), "a", ())
-    assert kept.gives_way_to(pod("other", namespace="team-0", priority=5)) is not None
+
+def test_a_nomination_to_a_node_that_does_not_exist_gives_way_until_the_node_comes() -> None:
+    tables = cluster(a=CARDS)
+    kept = kept_by(tables, "one", node="x")
+    lowest = pod("lowest", namespace="one", priority=-10)
+    assert not kept.full_for(lowest)
+    assert kept.gives_way_to(lowest) is not None
+    tables.upsert_node(wire_node("x"))
+    assert kept.full_for(lowest)
 
 
 def test_a_card_that_waits_for_its_victims_is_not_called_over_committed() -> None:

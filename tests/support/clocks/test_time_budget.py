@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.clocks.time_budget import FILE, Budget, Moment, budget_of, exceeded
+from tests.support.clocks.time_budget import FILE, Budget, budget_of, exceeded
 from tests.support.repository import ROOT
 
 WORKS: Final = """
@@ -44,12 +44,6 @@ def test_a_test_that_costs_too_much_fails_the_run_and_is_named(tmp_path: Path, o
     assert "test_quick" not in done.stdout
 
 
-def test_a_run_within_its_budget_passes_and_says_what_it_cost(tmp_path: Path) -> None:
-    done = run_of(tmp_path, 0.0, "-n0")
-    assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
-    assert "budget of unit: 0 of 10 s" in done.stdout
-
-
 BUDGET: Final = Budget(sum_s=10, longest_s=3, longer={"long": 5})
 
 
@@ -68,18 +62,6 @@ BUDGET: Final = Budget(sum_s=10, longest_s=3, longer={"long": 5})
 )
 def test_what_costs_too_much_is_told(tests: dict[str, float], shared_s: float, lines: list[str]) -> None:
     assert exceeded(BUDGET, tests, shared_s) == lines
-
-
-@pytest.mark.parametrize(
-    ("later", "cost_s"),
-    [
-        pytest.param(Moment(3.0, 1.0), 2.0, id="works, on a busy machine"),
-        pytest.param(Moment(1.0, 6.0), 5.0, id="sleeps, on a quiet machine"),
-        pytest.param(Moment(1.0, 1.0), 0.0, id="is kept waiting"),
-    ],
-)
-def test_a_busy_machine_adds_nothing(later: Moment, cost_s: float) -> None:
-    assert later.cost_s(Moment(1.0, 1.0)) == cost_s
 
 
 def test_no_test_of_the_first_tier_may_take_longer_than_twenty_seconds() -> None:

@@ -52,20 +52,6 @@ def test_work_on_a_slow_processor_takes_the_time_of_a_fast_one(runner: asyncio.R
     assert runner.run(works()) == pytest.approx(1 + 2 / 4 + 1 / 2)
 
 
-def test_work_inside_a_pause_takes_no_time(runner: asyncio.Runner, processor: Processor) -> None:
-    async def pauses() -> float:
-        before_s = now_s()
-        with working_loop().paused():
-            processor.works(5)
-            with working_loop().paused():
-                processor.works(5)
-            within_s = now_s() - before_s
-        processor.works(1)
-        return within_s * 1000 + now_s() - before_s
-
-    assert runner.run(pauses()) == pytest.approx(1)
-
-
 def test_what_runs_aside_waits_and_works_for_nothing(runner: asyncio.Runner, processor: Processor) -> None:
     async def lives() -> str:
         for _ in range(10):

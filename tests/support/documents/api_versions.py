@@ -33,6 +33,7 @@ SINCE: Final[Mapping[Kind, Minor]] = {
     Kind(_RBAC, "RoleBinding"): Minor(1, 8),
     Kind("apps/v1", "Deployment"): Minor(1, 9),
     Kind("apps/v1", "DaemonSet"): Minor(1, 9),
+    Kind("networking.k8s.io/v1", "NetworkPolicy"): Minor(1, 7),
     Kind("policy/v1", "PodDisruptionBudget"): Minor(1, 21),
     Kind("flowcontrol.apiserver.k8s.io/v1", "FlowSchema"): Minor(1, 29),
     Kind(_ADMISSION, "ValidatingAdmissionPolicy"): Minor(1, 30),

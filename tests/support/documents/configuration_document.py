@@ -9,7 +9,6 @@ from pydantic.fields import FieldInfo
 
 from config.settings import duration
 from config.settings.leader_election import LeaderElectionSection
-from config.settings.page import PageSection
 from config.settings.plugins import MAX_WEIGHT, POINTS, PluginDescription
 from config.settings.scheduler import (
     ClientConnection,
@@ -100,8 +99,8 @@ comes from the first one that rejects the node. Weights are integers from 1 to {
 {rows}
 
 You cannot disable {indispensable} at `filter`, `PrioritySort`, or `DefaultBinder`.
-PreFilter and Reserve belong to a plugin's Filter; PostBind does not exist. `GpuShare` applies `cardFilter`, `cardScore`
-and `cardSet` to the cards of a node. Plugins from other packages are off until a profile enables them.
+PreFilter and Reserve belong to a plugin's Filter; PostBind does not exist. `GpuShare` applies `cardFilter` and
+`cardScore` to the cards of a node. Plugins from other packages are off until a profile enables them.
 
 The [plugin reference](../scheduler/plugins/README.md) describes each plugin; [write a rule](develop/write-a-rule.md)
 shows how to add one.
@@ -128,7 +127,6 @@ def configuration_markdown(described: Sequence[PluginDescription]) -> str:
         section("### `resources`", Resources),
         section("### `clientConnection`", ClientConnection),
         section("### `leaderElection`", LeaderElectionSection),
-        section("### `page`", PageSection),
         section("## Profiles: `profiles[]`", SchedulerProfile),
         _plugins(described),
         *(text for plugin in described if plugin.args for text in sections(f"### {plugin.name}", plugin.args)),

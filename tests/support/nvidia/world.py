@@ -12,7 +12,6 @@ DEVICES: Final = "GPUSHARE_NVIDIA_DEV"
 DRIVER: Final = "580.95.05"
 # Can limit memory by cgroup.
 DRIVER_WITH_LIMITS: Final = "615.71.03"
-ANY: Final = "*"
 
 
 def uuid_of(number: int) -> str:

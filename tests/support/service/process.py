@@ -11,13 +11,15 @@ from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.app import service_options
 from scheduler.core.build import build_engine, resource_names
 from scheduler.core.engine import Engine
+from scheduler.dispatch.waiting_series import waiting_text
 from scheduler.leader.leadership import Leadership
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.plugins import registry
 from scheduler.pods.pod import PodReader
+from scheduler.process.clock import Clock
 from scheduler.queue.entry import PodState
-from scheduler.service import Clock, SchedulerService
+from scheduler.service import SchedulerService
 from scheduler.state.ledger import NodeLedger, of_tables
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.world import World
@@ -85,7 +87,7 @@ class Process:
         self.service.stop()
         await asyncio.wait({self.task}, timeout=within_s)
         await self.kill()
-        await self.service.recorder.flush(within_s)
+        await self.service.dispatch.status.flush(within_s)
 
 
 def start(
@@ -102,9 +104,15 @@ def start(
         lambda: process.engine.nominations,
     )
     cycles = dict.fromkeys(built.scheduler_names, cycle)
-    engine = Engine(built.tables, built.queue, cycles, reserve_after_s=configuration.reserve_after_s)
+    engine = Engine(
+        built.tables,
+        built.queue,
+        cycles,
+        reserve_after_s=configuration.reserve_after_s,
+        audit_period_s=configuration.ledger_audit_period_s,
+    )
     service, metrics = service_on(wire, engine, reader, configuration, seed=seed, leadership=leadership)
-    metrics.waiting = lambda: service.recorder.waiting().text()
+    metrics.waiting = lambda: waiting_text(service.dispatch.status.all(), engine.queue, EPOCH_S + loop.time())
     process = Process(wire, service, engine, cycle, metrics, loop.create_task(service.run()))
     return process
 
@@ -131,6 +139,7 @@ def service_on(
         clock=Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time()),
         leadership=leadership,
     )
+    cluster.leads = service.leads
     return service, metrics
 
 

@@ -207,6 +207,7 @@ class Wire(MemoryCluster):
         return found
 
     async def bind(self, binding: Binding, timeout_s: float) -> None:
+        self._expect_leader()
         sent_s = asyncio.get_running_loop().time()
         self.bindings.append((sent_s, binding))
         self.posts.sending(binding, sent_s, id(self))

@@ -221,7 +221,7 @@ class ClusterRules(History):
     def check_that_no_pod_sleeps_beside_a_place(self) -> None:
         self.pass_time(0.1)
         engine, profile = self.process.engine, self.process.cycle.profile
-        if self.process.service.binds_in_flight >= self.configuration.max_binds_in_flight:
+        if self.process.service.dispatch.in_flight >= self.configuration.max_binds_in_flight:
             return
         for wire in self.process.wire.told["pods"]:
             state = engine.queue.state(wire.metadata.uid)

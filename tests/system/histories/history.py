@@ -47,7 +47,7 @@ BEGUN_AFTER_S: Final = TIMING.renew_deadline_s + BIND_TIMEOUT_S + 1.0
 # A watch that is never answered is given up then. With that it is still less than the leftover time.
 WATCH_STALLED_S: Final = 155.0
 LEFTOVER_S: Final = 310.0
-CORRECTED_S: Final = 30.0
+CORRECTED_S: Final = 65.0
 READER: Final = PodReader(ResourceNames())
 
 
@@ -301,7 +301,7 @@ class History(RuleBasedStateMachine):
         assert sorted(wire.told["pods"], key=_name) == sorted(self.pods_shown(), key=_name)
         assert sorted(wire.told["nodes"], key=_name) == sorted(self.world.nodes, key=_name)
         assert not [record.pod.key for record in engine.tables.records() if record.assumed]
-        assert not self.process.service.pods_being_bound
+        assert not self.process.service.dispatch.being_bound
         knows_nothing_yet = fresh(self.world, build_engine(self.configuration))
         profile = self.process.cycle.profile
         assert views(profile, engine.tables) == views(profile, knows_nothing_yet.tables)
@@ -320,7 +320,7 @@ class History(RuleBasedStateMachine):
         self.check_that_reasons_are_true()
 
     def check_that_reasons_are_true(self) -> None:
-        """After half a minute without a change, a pod that fits nowhere says why (docs/develop/decisions/0014)."""
+        """A minute after the last change, a pod that fits nowhere says why (docs/develop/decisions/0014)."""
         for plan in list(self.plans.values())[:1]:
             self.world.nodes.patch(plan.name, unschedulable=True)
         self.pass_time(CORRECTED_S)
@@ -332,12 +332,12 @@ class History(RuleBasedStateMachine):
                     found = decision(process.cycle.profile, process.engine.tables, pod, 0)
                 assert isinstance(found, NoFit)
                 said = next(c.message for c in wire.status.conditions if c.type == "PodScheduled")
-                state = next(one for one in process.service.recorder.waiting().states if one.pod == pod.key)
+                status = next(one for one in process.service.dispatch.status.all() if one.pod == pod.key)
                 reasons = found.diagnosis.rejected, *sorted(reason.reason for reason in found.diagnosis.reasons)
-                assert said == state.shown
+                assert said == status.latest.message
                 # What it wants and what there is may be five minutes old, and so may the words that say where.
-                shown = state.latest.reasons if state.shown_reasons is None else state.shown_reasons
-                assert shown[: len(reasons)] == reasons, f"{pod.key} says {said}, not {found.diagnosis.message}"
+                told = status.reasons[: len(reasons)]
+                assert told == reasons, f"{pod.key} says {said}, not {found.diagnosis.message}"
 
     def leave_no_history(self) -> None:
         """From here on what is believed depends on what there is: no edited pod, no UUID on two nodes."""

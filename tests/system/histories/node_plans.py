@@ -1,6 +1,5 @@
 """Nodes of random histories: what each one is like, and what may become of it."""
 
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -199,8 +198,3 @@ CHANGES: Final[Mapping[str, Change]] = {
 def with_uuids(plan: NodePlan, uuid_of: Callable[[Card], str]) -> NodePlan:
     """The node with other UUIDs on its cards."""
     return replace(plan, cards=tuple(replace(card, uuid=uuid_of(card)) for card in plan.cards))
-
-
-def changed(plan: NodePlan, rng: random.Random) -> NodePlan:
-    """The node after one change, any."""
-    return CHANGES[rng.choice(list(CHANGES))](plan)

@@ -337,17 +337,6 @@ _UNKNOWN_OPERATOR = {
             {"gpu_mem": 1000}, "1 Insufficient GPU memory on one card: wants 1000, most free 16 (of 16)", id="too much"
         ),
         pytest.param(
-            {"gpu_mem": 2**40},
-            "aliyun.com/gpu-mem: container c0 requests 1099511627776, which is 1099511627776 units: "
-            "units are GiB here; write 1024",
-            id="absurdly much",
-        ),
-        pytest.param(
-            {"gpu_mem": 2, "annotations": {names.NODE_POLICY: "x" * 1000}},
-            f"gpushare/node-policy: '{'x' * 64}' is unknown; expected one of: binpack, spread, fragmentation",
-            id="unknown node policy, long",
-        ),
-        pytest.param(
             {"gpu_mem": 2, "affinity": _UNKNOWN_OPERATOR},
             "1 node(s) didn't match Pod's node affinity/selector",
             id="unknown operator of affinity",

@@ -155,20 +155,20 @@ async def test_when_the_place_is_lost_another_one_is_reserved(happens: Callable[
         assert (reserved(process), nominated(of, "whole")) == ({"whole": "b"}, "b")
 
 
-async def test_of_each_priority_one_pod_has_a_place_and_namespaces_have_it_in_turn() -> None:
+async def test_of_each_priority_the_pod_that_has_waited_longest_has_a_place() -> None:
     of = cluster(a=[16], b=[16], c=[16])
     async with scheduling(of, CONFIGURED) as process:
         await full(of, "a0", "b0", "c0", gpu_mem=12, priority=1)
-        for number in range(3):
-            comes(of, f"first-{number}", 16 - number, priority=1)
-        comes(of, "theirs", 16, priority=1, namespace="other")
+        for number, namespace in enumerate(("default", "other", "default")):
+            comes(of, f"p{number}", 16 - number, priority=1, namespace=namespace)
+            await asyncio.sleep(A_SECOND_S)
         await starves(of, "low", 15, priority=0)
-        assert reserved(process) == {"first-0": "a"}
+        assert reserved(process) == {"p0": "a"}
 
         of.pods.remove("default", "a0")
         await asyncio.sleep(A_SECOND_S)
         await something_happens(of)
-        assert (node_of(of, "first-0"), reserved(process)) == ("a", {"theirs": "b"})
+        assert (node_of(of, "p0"), reserved(process)) == ("a", {"p1": "b"})
 
 
 async def test_a_place_that_comes_to_nothing_is_given_up_and_its_pod_rests_as_long() -> None:

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from config.protocol import names
 from scheduler.kube.objects import PodCondition
-from scheduler.testing.cluster.faults import Refuse, Slow, Verb
+from scheduler.testing.cluster.faults import Refuse, Slow, Throttle, Verb
 from tests.support.placing import on_card
 from tests.support.service.looking import (
     A_SECOND_S,
@@ -86,8 +86,7 @@ async def test_what_a_budget_allows_comes_back_when_its_pod_stays() -> None:
     async with scheduling(of) as process:
         await runs(of, "guarded", 16, 1, labels={"app": "db"})
         await runs(of, "free", 16, 5)
-        late = Slow(before_s=1.0)
-        process.wire.faults.add(Verb.NOMINATE, late, count=1)
+        process.wire.faults.add(Verb.DELETE_POD, Throttle(1.0), count=1)
         await runs(of, "urgent", 16, 10)
         of.pods.delete("default", "urgent")
         await asyncio.sleep(2)

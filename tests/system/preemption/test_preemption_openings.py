@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from config.protocol.inventory import Health, Inventory, encode
-from scheduler.state.nominations import MOST_NOMINATIONS
+from scheduler.plugins.preemption.default_preemption import TOO_MANY
+from scheduler.state.nominations import MOST_OF_A_NAMESPACE
 from scheduler.testing.cluster.world import World
 from tests.support.builders import UNIT_MIB, card, pod, wire_node
 from tests.support.placing import on_card
@@ -208,11 +209,10 @@ async def test_what_too_many_kept_places_have_delayed_is_looked_for_later() -> N
     comes_bound(of, "low", "a", 16)
     of.nodes.add(wire_node("elsewhere"))
     async with scheduling(of) as process:
-        for number in range(MOST_NOMINATIONS):
+        for number in range(MOST_OF_A_NAMESPACE):
             process.engine.pod_of_others(replace(pod(f"theirs-{number}", priority=10), nominated_node="elsewhere"))
         await arrives(of, "urgent", 16, priority=10)
-        told = f"while {MOST_NOMINATIONS} other pods are nominated to nodes and not bound yet."
-        assert condition(of, "urgent").endswith(told)
+        assert condition(of, "urgent").endswith(TOO_MANY)
 
         process.engine.pod_gone("uid-default-theirs-0")
         await arrives(of, "other", 99)

@@ -191,7 +191,7 @@ async def test_pods_that_wait_for_a_slot_at_the_end_do_not_keep_the_lease() -> N
         for number in range(4):
             comes(of, f"p-{number}", 12)
         await asyncio.sleep(A_MOMENT_S)
-        assert (one.service.binds_in_flight, one.service.pods_being_bound) == (1, 4)
+        assert (one.service.dispatch.in_flight, one.service.dispatch.being_bound) == (1, 4)
         ended_s = now_s()
         await one.stop(10.0)
 
@@ -286,7 +286,7 @@ async def test_what_was_not_sent_is_in_nobodys_way_at_the_end() -> None:
         rule = one.wire.faults.add(Verb.WRITE_LEASE, Silence(Effect.NONE, after_s=0.0))
         await asyncio.sleep(TIMING.renew_deadline_s)
         await arrives(of, "p", 12)
-        assert (one.service.pods_being_bound, one.wire.bindings) == (1, [])
+        assert (one.service.dispatch.being_bound, one.wire.bindings) == (1, [])
         one.wire.faults.remove(rule)
         await one.stop(10.0)
 

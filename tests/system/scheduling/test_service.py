@@ -147,7 +147,7 @@ async def test_nothing_is_decided_before_everything_was_listed() -> None:
 
 async def test_a_clean_stop_waits_for_the_binds_in_flight_and_begins_no_other() -> None:
     of = cluster(a=[16])
-    configuration = SchedulerConfiguration.model_validate({"bindTimeout": 0, "maxBindsInFlight": 2})
+    configuration = SchedulerConfiguration.model_validate({"bindTimeout": 0, "maxBindsInFlight": 4})
     async with scheduling(of, configuration, latency_s=1.0) as process:
         await asyncio.sleep(2)
         comes(of, "first", 1)
@@ -155,12 +155,12 @@ async def test_a_clean_stop_waits_for_the_binds_in_flight_and_begins_no_other() 
         for n in range(4):
             comes(of, f"p{n}", 1)
         await asyncio.sleep(0.1)
-        assert process.service.binds_in_flight == 2
+        assert process.service.dispatch.in_flight == 2
 
         await process.stop(10.0)
 
         assert [node_of(of, f"p{n}") for n in range(4)] == ["a", "a", "", ""]
-        assert process.service.binds_in_flight == 0
+        assert process.service.dispatch.in_flight == 0
         assert [reason for reason, _ in events(of, "p0") + events(of, "p1")] == ["Scheduled", "Scheduled"]
 
 
@@ -170,7 +170,7 @@ async def test_a_clean_stop_writes_the_events_that_were_being_written() -> None:
         await asyncio.sleep(2)
         comes(of, "p", 1)
         await asyncio.sleep(1.2)  # bound, and its event on the way
-        assert process.service.binds_in_flight == 0
+        assert process.service.dispatch.in_flight == 0
         assert events(of, "p") == []
 
         await process.stop(10.0)

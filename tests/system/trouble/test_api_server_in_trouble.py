@@ -128,11 +128,11 @@ async def test_a_condition_that_is_never_written_costs_few_more_requests_than_th
 async def test_a_condition_that_takes_effect_late_does_not_stay_over_a_newer_one() -> None:
     of = cluster(a=[16])
     async with scheduling(of) as process:
-        process.wire.faults.add(Verb.SET_CONDITION, Fail(504, Effect.LATER, 60.0), count=1)
+        process.wire.faults.add(Verb.SET_CONDITION, Fail(504, Effect.LATER, 90.0), count=1)
         comes(of, "p", 17)
         await asyncio.sleep(A_MOMENT_S)
         of.nodes.patch("a", unschedulable=True)
-        await asyncio.sleep(50)
+        await asyncio.sleep(80)
         newer = condition(of, "p")
         await asyncio.sleep(20)
 

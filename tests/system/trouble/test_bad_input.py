@@ -283,7 +283,7 @@ def theirs(of: World, annotations: dict[str, str], **options: Any) -> None:  # n
 
 # Of one limit; every other one is a case of tests/scheduler/kube/test_size_limits.py.
 MANY_NAMES: dict[str, Any] = {"requests": {"cpu": "1", **numbered(2000)}}
-TOLD = "2002 resource names (at most 32)"
+TOLD = "scheduling terms larger than 128"
 
 
 async def test_a_large_pod_that_runs_frees_no_memory_that_it_uses() -> None:

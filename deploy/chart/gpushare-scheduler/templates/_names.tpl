@@ -119,32 +119,6 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.names.devicePlugin }}
 {{- regexFind "[0-9]+$" $listen -}}
 {{- end -}}
 
-{{/* JSON of the scheduler's configuration file: what is given, and where the page's certificate is. */}}
-{{- define "gpushare.schedulerConfig" -}}
-{{- $config := .Values.scheduler.config -}}
-{{- $page := $config.page | default (dict) -}}
-{{- if or $page.certFile $page.keyFile -}}
-{{- fail "scheduler.config.page.certFile, keyFile: nothing is mounted there; name the Secret in scheduler.pageSecretName" -}}
-{{- end -}}
-{{- if and (include "gpushare.pagePort" .) (not .Values.scheduler.pageSecretName) -}}
-{{- fail (printf "scheduler.config.page.listen: %s needs a certificate, in scheduler.pageSecretName; tokens would go over the network unencrypted" $page.listen) -}}
-{{- end -}}
-{{- if .Values.scheduler.pageSecretName -}}
-{{- $files := dict "certFile" "/etc/gpushare-page/tls.crt" "keyFile" "/etc/gpushare-page/tls.key" -}}
-{{- $config = merge (dict "page" (merge $files $page)) $config -}}
-{{- end -}}
-{{- toJson $config -}}
-{{- end -}}
-
-{{/* The port of the web page where it is reached from outside the pod, else nothing. */}}
-{{- define "gpushare.pagePort" -}}
-{{- $page := .Values.scheduler.config.page | default (dict) -}}
-{{- $listen := toString ($page.listen | default "127.0.0.1:10264") -}}
-{{- if and $page.enabled (not (regexMatch "^(127[.]|localhost:|\\[::1\\])" $listen)) -}}
-{{- regexFind "[0-9]+$" $listen -}}
-{{- end -}}
-{{- end -}}
-
 {{/* "true" where the API server has ValidatingAdmissionPolicies, else nothing. */}}
 {{- define "gpushare.hasValidatingPolicies" -}}
 {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version -}}true{{- end -}}

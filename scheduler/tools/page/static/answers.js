@@ -1,4 +1,4 @@
-// What the scheduler answers to questions, as elements.
+// Answers to questions, as elements.
 
 import { make, span, table, whole } from "./dom.js";
 import { draw, OUT, podName } from "./cards.js";
@@ -36,12 +36,9 @@ export function explained({ headline, underWay, preempting, answer }) {
 
 /** How many such pods would fit. */
 export function fits(answer) {
-  const rooms = answer.rooms.filter((room) => room.copies).map((room) => [room.node, whole.format(room.copies)]);
-  const byMemory = `${nodesOf(answer.nodes)} ${answer.nodes === 1 ? "takes" : "take"} one now. By free GPU memory alone there is room for ${whole.format(answer.copies)}.`;
   const stops = answer.next ? [make("h3", "", "What blocks the next copy"), ...sentence(answer.next.message), ...reasons(answer.next.reasons), ...nearest(answer.next.nearest)] : [];
   return [make("p", answer.places.length ? "verdict" : "verdict no", answer.headline), ...answer.words.flatMap(sentence),
-    ...(answer.places.length ? [table("Where they would be", ["Node", "Cards", "Copies"], answer.places, [2])] : []), ...stops,
-    ...(rooms.length ? [make("h3", "", "Most room"), make("p", "hint", byMemory), table("Nodes with most room", ["Node", "Copies"], rooms, [1])] : [])];
+    ...(answer.places.length ? [table("Where they would be", ["Node", "Cards", "Copies"], answer.places, [2])] : []), ...stops];
 }
 
 function flagsOf(flags) {

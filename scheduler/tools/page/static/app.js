@@ -5,11 +5,11 @@ import { byId, button, make, setText, whole } from "./dom.js";
 import { Grid } from "./grid.js";
 import { Side } from "./side.js";
 import { chosen, Store } from "./store.js";
-import { ask, follow, hasToken, Unseen, useInstance, useToken } from "./stream.js";
+import { ask, follow, useInstance } from "./stream.js";
 
 const ORDER_EVERY_MS = 1000, TYPED_MS = 120, HISTORY_EVERY_MS = 15000, MOST_ASKED = 100, NODE_EVERY_MS = 1000, AGAIN_MS = 1000;
 const store = new Store(), side = new Side();
-let unit = "units", replica = "", listed = null, loading = null, orderDue = 0, waiting = 0, nodeDue = 0, drawn = false;
+let unit = "units", listed = null, loading = null, orderDue = 0, waiting = 0, nodeDue = 0, drawn = false;
 let points = [], askedAt = 0, shareDrawn = -1;
 const asking = new Set();
 const grid = new Grid({ onOpen: (node) => side.showNode(node.name), onSight: askPods });
@@ -74,7 +74,7 @@ async function askPods(rows) {
   const wanted = rows.filter((row) => !asking.has(row) && (!loading || loading.has(row))).slice(0, MOST_ASKED);
   if (!wanted.length) return;
   wanted.forEach((row) => asking.add(row));
-  const { viewer } = side, { instance } = store;
+  const { instance } = store;
   const done = () => {
     if (instance !== store.instance) return;
     wanted.forEach((row) => asking.delete(row));
@@ -83,7 +83,7 @@ async function askPods(rows) {
   try {
     const found = await ask("/api/pods", { rows: wanted.join(",") });
     // The rows of another process are others.
-    if (viewer !== side.viewer || instance !== store.instance) return;
+    if (instance !== store.instance) return;
     for (const [row, pods] of Object.entries(found)) {
       const node = store.nodes.get(Number(row));
       if (node && !node.on) node.on = pods;
@@ -98,13 +98,10 @@ const takers = {
     if (message.instance !== store.instance) asking.clear();
     store.instance = message.instance;
     useInstance(message.instance);
-    replica = message.replica;
     unit = side.unit = grid.unit = message.unit;
     document.querySelectorAll(".unit").forEach((element) => setText(element, unit));
     setText(byId("head-use"), `Booked, ${unit}`);
-    byId("sign-in").hidden = true;
     byId("cluster").hidden = false;
-    byId("sign-out").hidden = !hasToken();
   },
   rows(message) {
     const rows = store.take(message);
@@ -125,30 +122,20 @@ const takers = {
     document.body.dataset.ready = "true";
     history();
   },
-  now({ leads, leader, problem }) {
-    state(leads ? "live" : "standby", whoAnswers(leads, leader));
+  now({ problem }) {
+    state("live", "live");
     byId("problem").hidden = !problem;
-    setText(byId("problem"), problem ? `Pods are not scheduled: ${problem}` : "");
+    setText(byId("problem"), problem ? `This may be out of date: ${problem}` : "");
   },
   waiting(message) {
     waiting = side.waiting(message);
     sums();
-  },
-  access() {
-    store.forgetPods();
-    grid.later();
   },
 };
 
 function take(message) {
   if (message.version !== undefined && !loading) store.version = message.version;
   takers[message.t]?.(message);
-}
-
-function whoAnswers(leads, leader) {
-  if (leads) return replica ? `live; ${replica} answers` : "live";
-  if (replica && leader === replica) return `live; ${replica} is becoming the leader`;
-  return `live; ${replica || "this replica"} stands by, ${leader || "another one"} schedules`;
 }
 
 function state(name, words) {
@@ -194,13 +181,6 @@ function wire() {
     help.hidden = !help.hidden;
     what.setAttribute("aria-expanded", String(!help.hidden));
   }));
-  byId("sign-in-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    useToken(byId("token").value);
-    byId("token").value = "";
-    run();
-  });
-  byId("sign-out").addEventListener("click", () => location.reload());
   setInterval(() => { if (!document.hidden && drawn) history(); }, HISTORY_EVERY_MS);
 }
 
@@ -208,43 +188,6 @@ function since() {
   return store.instance ? { instance: store.instance, version: store.version, models: store.models.length } : {};
 }
 
-function forget() {
-  store.clear();
-  side.clear();
-  asking.clear();
-  loading = listed = null;
-  drawn = false;
-  waiting = 0;
-  points = [];
-  shareDrawn = -1;
-  useInstance("");
-  delete document.body.dataset.ready;
-  byId("search").value = "";
-  byId("found-pods").replaceChildren();
-  byId("found-pods").hidden = true;
-  setText(byId("problem"), "");
-  grid.clear();
-  sums();
-}
-
-async function run() {
-  state("connecting", "connecting");
-  try {
-    await follow({ since, take, lost: (words) => state("lost", words) });
-  } catch (error) {
-    if (!(error instanceof Unseen)) throw error;
-    const before = hasToken();
-    useToken("");
-    state("lost", "not signed in");
-    // What was shown is no longer theirs to see, nor is it for whoever signs in next.
-    forget();
-    byId("cluster").hidden = true;
-    byId("sign-out").hidden = true;
-    byId("sign-in").hidden = false;
-    setText(byId("sign-in-why"), before ? error.message : "This page needs a token of the cluster.");
-    byId("token").focus();
-  }
-}
-
 wire();
-run();
+state("connecting", "connecting");
+follow({ since, take, lost: (words) => state("lost", words) });

@@ -31,7 +31,7 @@ export function segments(node) {
   });
 }
 
-export const podName = (namespace, name) => (name === null ? "a pod of another namespace" : `${namespace}/${name}`);
+export const podName = (namespace, name) => (name === null ? "not loaded yet" : `${namespace}/${name}`);
 
 /** In words, for whoever does not see the bars. */
 export function told(node, unit) {

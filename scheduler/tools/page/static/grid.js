@@ -50,16 +50,6 @@ export class Grid {
     this.draw();
   }
 
-  /** No nodes, and no rows that are kept to be used again: they hold names. */
-  clear() {
-    this.elements.clear();
-    this.spare = [];
-    this.chosen = "";
-    this.active = 0;
-    this.canvas.replaceChildren();
-    this.show([]);
-  }
-
   /** These nodes have other cards now; drawn in this very frame where they are in sight. */
   update(nodeOf) {
     this.nodes = this.nodes.map((node) => nodeOf.get(node.row) || node);

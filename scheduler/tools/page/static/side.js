@@ -5,7 +5,7 @@ import { explained, fits, node as nodeElements, waits, wants } from "./answers.j
 import { ask } from "./stream.js";
 
 const TABS = ["waiting", "what-if", "node"];
-const QUEUES = { waiting: "waiting", active: "ready", backoff: "backing off", unschedulable: "fit nowhere", gated: "gated" };
+const QUEUES = { waiting: "waiting", unschedulable: "fit nowhere", gated: "gated" };
 
 export class Side {
   constructor() {
@@ -13,7 +13,6 @@ export class Side {
     this.rows = new Map(); // namespace/name -> row of the table
     this.asked = "";
     this.node = "";
-    this.viewer = 0; // moves with whoever looks: an answer to the one before is not shown
     TABS.forEach((name, place) => {
       byId(`tab-${name}`).addEventListener("click", () => this.open(name));
       byId(`tab-${name}`).addEventListener("keydown", (event) => {
@@ -36,24 +35,12 @@ export class Side {
     }
   }
 
-  /** Nothing of what was shown stays. */
-  clear() {
-    this.viewer += 1;
-    this.asked = this.node = "";
-    this.rows.clear();
-    for (const place of ["waiting", "why", "what-if"]) byId(place).replaceChildren();
-    byId("node").replaceChildren(make("p", "hint", "Choose a node in the list."));
-    setText(byId("tab-waiting"), "Waiting");
-    setText(byId("waiting-counts"), "");
-    byId("waiting-table").hidden = true;
-  }
-
   waiting(message) {
     const counts = Object.entries(message.counts).filter(([, count]) => count);
     const all = counts.reduce((sum, [, count]) => sum + count, 0);
     setText(byId("tab-waiting"), `Waiting ${whole.format(all)}`);
     const words = counts.map(([queue, count]) => `${whole.format(count)} ${QUEUES[queue] || queue}`).join(", ");
-    const cut = message.pods.length < all && message.pods.length ? ` The first ${message.pods.length} of those that you may see:` : "";
+    const cut = message.pods.length < all && message.pods.length ? ` The first ${message.pods.length}:` : "";
     setText(byId("waiting-counts"), all ? `${words}.${cut}` : "No pod is waiting.");
     byId("waiting-table").hidden = !message.pods.length;
     this.list(message.pods);
@@ -104,13 +91,12 @@ export class Side {
 
   /** Ask, and show the answer, unless something else was asked meanwhile. */
   async answer(place, question, elements, wanted) {
-    const viewer = this.viewer;
     let shown;
     try {
       shown = elements(await question());
     } catch (error) {
       shown = [make("p", "verdict no", error.message)];
     }
-    if (viewer === this.viewer && wanted()) byId(place).replaceChildren(...shown);
+    if (wanted()) byId(place).replaceChildren(...shown);
   }
 }

@@ -7,10 +7,6 @@ export const EXCLUSIVE = 1, TERMINATING = 2, ASSUMED = 4, UNKNOWN_CARDS = 8;
 
 export class Store {
   constructor() {
-    this.clear();
-  }
-
-  clear() {
     this.nodes = new Map(); // row -> node
     this.models = [""];
     this.version = -1;
@@ -46,10 +42,6 @@ export class Store {
   inOrder() {
     if (!this.rows) this.rows = [...this.nodes.values()].sort((one, other) => compared(one.name, other.name)).map((node) => node.row);
     return this.rows.map((row) => this.nodes.get(row));
-  }
-
-  forgetPods() {
-    for (const node of this.nodes.values()) node.on = null;
   }
 
   byName(name) {

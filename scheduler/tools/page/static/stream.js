@@ -1,39 +1,29 @@
-// Follows the cluster by a streamed fetch: an EventSource could not send the token, which stays in this variable.
-
-let token = "";
-export const hasToken = () => token !== "";
-export const useToken = (text) => { token = text.trim(); };
+// Follows the cluster by a streamed fetch.
 
 // Of the process that the page follows: its questions are for the same one.
 let instance = "";
 export const useInstance = (text) => { instance = text; };
 
-const headers = () => (token ? { Authorization: `Bearer ${token}` } : {});
 const SHORTEST_MS = 500, LONGEST_MS = 10000;
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
-export class Unseen extends Error {
-  constructor(status, message) {
-    super(message);
-    this.status = status;
-  }
-}
+class Refusal extends Error {}
 
 async function refusal(answer) {
-  let words = `The scheduler answers ${answer.status}.`;
+  let words = `The page's server answers ${answer.status}.`;
   try { words = (await answer.json()).error || words; } catch { /* not ours */ }
-  return new Unseen(answer.status, words);
+  return new Refusal(words);
 }
 
-/** One question; throws Unseen with the words of a refusal. */
+/** One question; throws an error with the words of a refusal. */
 export async function ask(path, parameters = {}) {
   const query = new URLSearchParams({ ...parameters, ...(instance ? { instance } : {}) });
-  const answer = await fetch(`${path}?${query}`, { headers: headers(), cache: "no-store" });
+  const answer = await fetch(`${path}?${query}`, { cache: "no-store" });
   if (!answer.ok) throw await refusal(answer);
   return answer.json();
 }
 
-/** Follow without end. since(): what is known already. take(message). lost(words): between two tries. Ends by Unseen. */
+/** Follow without end. since(): what is known already. take(message). lost(words): between two tries. */
 export async function follow({ since, take, lost }) {
   let wait = SHORTEST_MS;
   for (;;) {
@@ -43,8 +33,7 @@ export async function follow({ since, take, lost }) {
       wait = SHORTEST_MS;
       continue;
     } catch (error) {
-      if (error instanceof Unseen && (error.status === 401 || error.status === 403)) throw error;
-      lost(error instanceof Unseen ? error.message : "no answer; trying again");
+      lost(error instanceof Refusal ? error.message : "no answer; trying again");
     }
     await pause(wait * (0.75 + Math.random() / 2));
     wait = Math.min(LONGEST_MS, wait * 2);
@@ -67,7 +56,7 @@ async function once(since, take) {
   document.addEventListener("visibilitychange", hide);
   try {
     const path = `/api/stream?${new URLSearchParams(since)}`;
-    const answer = await fetch(path, { headers: headers(), cache: "no-store", signal: leaving.signal });
+    const answer = await fetch(path, { cache: "no-store", signal: leaving.signal });
     if (!answer.ok) throw await refusal(answer);
     await lines(answer.body.getReader(), take);
   } catch (error) {

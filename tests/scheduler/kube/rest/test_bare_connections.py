@@ -1,11 +1,8 @@
 """When connections are made, used again and ended, against a server that does what a test says."""
 
 import asyncio
-import gc
 import socket
-import ssl
 import time
-import weakref
 from contextlib import ExitStack
 from http import HTTPMethod
 from pathlib import Path
@@ -15,7 +12,6 @@ import pytest
 
 from scheduler.kube.rest import bare_connections
 from scheduler.kube.rest.bare_connections import Connections
-from scheduler.kube.rest.http1 import Http1Connection
 from tests.scheduler.kube.rest.conftest import HEADERS, post
 from tests.support.servers.byte_server import BODY, CREATED, ByteServer, connected, until
 
@@ -198,31 +194,3 @@ async def test_an_address_where_nobody_answers_does_not_keep_it_from_the_next_on
 
         assert (await post(bare)).status == 201
         bare.close()
-
-
-async def test_a_connection_that_has_ended_is_freed_without_the_collector(
-    server: ByteServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise it stays until a full collection, which is rare (scheduler/main.py)."""
-    made: list[weakref.ref[Http1Connection]] = []
-
-    class Noted(Http1Connection):
-        def __init__(self, opened: set[Http1Connection], tls: ssl.SSLContext | None) -> None:
-            super().__init__(opened, tls)
-            made.append(weakref.ref(self))
-
-    monkeypatch.setattr(bare_connections, "Http1Connection", Noted)
-    server.script = [server.answers(CREATED), server.answers(b"no HTTP")]
-    bare = Connections(await connected(tmp_path, server.url), HEADERS, most=1)
-    gc.disable()
-    try:
-        await post(bare)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(bare.send(HTTPMethod.POST, "/x", b"{}", ()), 0.05)
-        with pytest.raises(ConnectionError, match="not HTTP"):
-            await post(bare)
-
-        await until(lambda: [one() for one in made] == [None, None])
-    finally:
-        gc.enable()
-    bare.close()

@@ -136,21 +136,6 @@ async def test_an_unreachable_server_is_silence(api: ApiServer, send: Send, kube
         await transport.close()
 
 
-async def test_connections_are_kept(api: ApiServer, transport: Transport, send: Send) -> None:
-    peers = set()
-
-    async def note(request: web.Request) -> web.StreamResponse:
-        assert request.transport is not None
-        peers.add(request.transport.get_extra_info("peername"))
-        return web.Response(body=BODY + b" " * 100_000)
-
-    api.script = [note] * 4
-    for _ in range(4):
-        await send(transport)
-
-    assert len(peers) == 1
-
-
 async def test_a_request_carries_what_the_server_reads_and_nothing_else(
     api: ApiServer, transport: Transport, send: Send
 ) -> None:
@@ -159,19 +144,6 @@ async def test_a_request_carries_what_the_server_reads_and_nothing_else(
     (seen,) = api.seen
     assert (seen.method, seen.path, seen.query, seen.body) == ("POST", "/x", {"a": "b/c"}, b"{}")
     assert seen.headers.keys() == {"Host", "Accept", "Content-Type", "Content-Length", "User-Agent"}
-
-
-async def test_an_answer_that_comes_too_late_is_nobodys(api: ApiServer, transport: Transport, send: Send) -> None:
-    async def late(_: web.Request) -> web.StreamResponse:
-        await api.held.wait()
-        return web.Response(body=BODY)
-
-    api.script = [late]
-    with pytest.raises(port.ApiSilent):
-        await send(transport, timeout_s=0.1)
-    api.held.set()
-
-    assert json.loads(await send(transport)) == BOUND
 
 
 async def test_a_connection_that_was_kept_and_then_lost_is_silence_and_the_post_is_not_sent_again(

@@ -48,14 +48,6 @@ async def test_it_is_read_of_the_server(
     assert [(seen.method, seen.path) for seen in api.seen] == [("GET", "/version")]
 
 
-@pytest.mark.parametrize("document", [{}, {"gitVersion": 1}, [INFO]])
-async def test_what_is_no_version_is_no_answer(api: ApiServer, cluster: KubeCluster, document: object) -> None:
-    api.script = [ok(document)]  # type: ignore[arg-type]  # that is what is tried
-
-    with pytest.raises(port.ApiSilent, match="not the API server's answer"):
-        await cluster.server_version()
-
-
 async def test_a_right_that_is_missing_is_said_and_not_asked_for_again(api: ApiServer, cluster: KubeCluster) -> None:
     api.script = [status(403, "nonresourceURL /version is forbidden")]
     said: list[VersionNotice] = []
@@ -76,17 +68,6 @@ def answers(*each: ServerVersion | port.ApiError) -> Callable[[], Awaitable[Serv
         return answer
 
     return ask
-
-
-@in_virtual_time
-async def test_a_server_that_is_away_at_first_is_complained_about_by_the_watches_alone() -> None:
-    said: list[VersionNotice] = []
-    ask = answers(port.ApiForbidden("Unauthorized", 401), ServerVersion("v1.36.3"))
-
-    await version.tell(ask, versions.OF_THE_SCHEDULER, said.append)
-
-    assert events(said) == ["kubernetes.version"]
-    assert now_s() == pytest.approx(60.0)
 
 
 @in_virtual_time

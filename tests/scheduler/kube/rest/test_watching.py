@@ -195,12 +195,6 @@ async def test_a_line_of_several_megabytes_passes(api: ApiServer, cluster: KubeC
     assert got[0].object.metadata.annotations == {"large": value}
 
 
-async def test_many_events_come_in_small_batches(api: ApiServer, cluster: KubeCluster) -> None:
-    api.live = [b"".join(line("ADDED", manifest(f"p{number}")) for number in range(3 * BATCH))]
-
-    assert len(names(await events(cluster, since="1"))) == 3 * BATCH
-
-
 async def test_others_run_between_the_batches_of_a_long_list(api: ApiServer, cluster_of: ClusterOf) -> None:
     api.items = [manifest(f"p{number}") for number in range(4 * BATCH)]
     cluster = await cluster_of(watch=WatchOptions(listing=Listing.PAGED, page=4 * BATCH))
@@ -322,19 +316,7 @@ def test_lines_are_the_same_wherever_the_chunks_end(lines: list[bytes], cuts: li
     assert split(chunks) == lines
 
 
-def test_a_line_that_is_not_complete_waits_for_its_end() -> None:
-    splitter = LineSplitter()
-
-    assert splitter.feed(b"one\ntw") == [b"one"]
-    assert splitter.feed(b"o") == []
-    assert splitter.feed(b"\n") == [b"two"]
-
-
 def test_a_long_line_passes_in_many_small_pieces() -> None:
     line = b"x" * 1_600_000
 
     assert split([line[start : start + 100] for start in range(0, len(line), 100)] + [b"\n"]) == [line]
-
-
-def test_empty_lines_are_left_out() -> None:
-    assert split([b"\n\n", b"a\n\n"]) == [b"a"]

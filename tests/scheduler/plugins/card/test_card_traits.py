@@ -9,6 +9,8 @@ from config.protocol import names
 from config.protocol.inventory import Card
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import NoFit
+from scheduler.plugins.card.card_reasons import verdicts
+from scheduler.plugins.fragmentation.card_layouts import CardLayouts
 from scheduler.pods.gpu_request import Selection
 from tests.support.builders import bound, card, engine, pod, wire_node
 from tests.support.placing import decided, on_card, place, settle, where, why
@@ -113,8 +115,9 @@ def test_preemption_is_not_tried_where_no_card_is_enforced() -> None:
 )
 def test_each_card_says_what_it_lacks(options: dict[str, Any], expected: list[str]) -> None:
     built = with_nodes(a=[*on("a", "", "driver"), replace(card(2, 16), isolation="driver", parent=PARENT)])
-    evaluation = built.queries.evaluate(pod("p", 4, **options))
-    assert [verdict.why for verdict in evaluation.verdicts(0)] == expected
+    asked = pod("p", 4, **options)
+    judged = built.queries.evaluate(asked)
+    assert [verdict.why for verdict in verdicts(asked, built.tables, judged.state, 0)] == expected
 
 
 def test_a_pod_with_several_cards_gets_no_mig_instances() -> None:
@@ -139,7 +142,7 @@ def decided_for(built: Engine, name: str, units: int) -> object:
 
 def test_a_request_for_several_cards_that_only_instances_could_hold_is_never_usual() -> None:
     built = with_nodes(a=on("a", "", "", units=8, parent=PARENT), b=on("b", "", units=16))
-    layouts = built.tables.target.layouts()
+    layouts = CardLayouts(built.tables)
     anything = Selection()
     assert [layouts.hold(cards, 8, anything) for cards in (1, 2)] == [True, False]
 
@@ -169,8 +172,9 @@ def test_without_cards_of_its_compute_mode_the_pod_waits_for_one(
 ) -> None:
     asked = {"annotations": {names.COMPUTE_MODE: mode}}
     built = with_nodes(a=[replace(card(0, 16), compute=compute)])
-    evaluation = built.queries.evaluate(pod("p", 4, **asked))
-    assert [verdict.why for verdict in evaluation.verdicts(0)] == [of_card]
+    waiting = pod("p", 4, **asked)
+    judged = built.queries.evaluate(waiting)
+    assert [verdict.why for verdict in verdicts(waiting, built.tables, judged.state, 0)] == [of_card]
     assert why(place(built, "p", 4, **asked)) == f"0/1 nodes are available: 1 node(s) had too few {why_not}."
     built.node_changed(wire_node("a", [replace(card(0, 16), compute="" if compute else "mps")]))
     assert settle(built) == ["p"]

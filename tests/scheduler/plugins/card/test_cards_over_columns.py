@@ -143,7 +143,7 @@ def tables(nodes: tuple[list[int], ...], pods: list[There]) -> Tables:
     built = tables_of(*(wire_node(f"n{number}", cards) for number, cards in enumerate(nodes)))
     for number, one in enumerate(pods):
         running = pod(f"p{number}", one.units, annotations=EXCLUSIVE if one.alone else {})
-        built.target.note(running, 0.0)
+        built.pod_seen(running, 0.0)
         built.add(bound(running, f"n{one.node}", on_card(one.card, one.units)))
     return built
 

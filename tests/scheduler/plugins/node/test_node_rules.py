@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from scheduler.framework.answers import PluginError
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import Rejected, Relevance
 from scheduler.framework.profile import Profile
@@ -258,20 +257,11 @@ def test_bookings_and_the_images_of_others_do_not_score_the_rows_again() -> None
     nodes = [wire_node(f"n{number:02}", images={"web:1": 500} if number < 4 else None) for number in range(20)]
     tables, asking, rule = tables_of(*nodes), running("web:1"), Counting()
     runtime = Runtime(Profile(score=((rule, 1),)), tables)
-    signature = runtime.signature(asking)
-    runtime.evaluate(asking, signature)
+    runtime.evaluate(asking)
     asked = rule.rows
     tables.changes.note(3, int(Change.BOOKINGS))
-    runtime.evaluate(asking, signature)
+    runtime.evaluate(asking)
     assert rule.rows == asked
     tables.upsert_node(wire_node("n10", images={"other:1": 500}))
-    runtime.evaluate(asking, signature)
+    runtime.evaluate(asking)
     assert rule.rows == asked + 1
-
-
-def test_a_cluster_input_is_for_rules_about_the_node_alone() -> None:
-    class OfBookings(ImageLocality):
-        depends = Change.IMAGES | Change.PODS
-
-    with pytest.raises(PluginError, match="has a cluster_input"):
-        Profile(score=((OfBookings(), 1),))

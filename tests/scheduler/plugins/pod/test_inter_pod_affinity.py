@@ -104,7 +104,7 @@ class Histories(RuleBasedStateMachine):
         for namespace in ("default", "prod"):
             for app in "xyz":
                 waiting = pod("waiting", namespace=namespace, labels={"app": app, "pod-index": str(self.made)})
-                evaluation = self.runtime.evaluate(waiting, self.runtime.signature(waiting))
+                evaluation = self.runtime.evaluate(waiting)
                 mask = self.runtime.feasible(waiting, evaluation)
                 feasible = {name for name, row in self.tables.row_of.items() if mask[row]}
                 assert feasible == {name for name in self.nodes if not self._kept_out(name, namespace, app)}

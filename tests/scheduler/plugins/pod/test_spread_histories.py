@@ -204,7 +204,7 @@ class Histories(RuleBasedStateMachine):
             expected = Reading(self.world, asking).feasible()
             wakes_on = 0
             for runtime in (self.runtime, Runtime(self.profile, self.tables)):
-                evaluation = runtime.evaluate(waiting, runtime.signature(waiting))
+                evaluation = runtime.evaluate(waiting)
                 mask = runtime.feasible(waiting, evaluation)
                 assert {name for name, row in self.tables.row_of.items() if mask[row]} == expected
                 # Of the second one, which knows nothing of what was rejected before.

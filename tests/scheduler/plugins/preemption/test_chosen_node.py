@@ -17,7 +17,7 @@ from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change
 from tests.support.builders import away_from, bound, engine, pod, wire_node
 from tests.support.placing import on_card
-from tests.support.preempting import GUARDED, chosen, guard, no_fit, sought
+from tests.support.preempting import GUARDED, chosen, first_step, guard, next_step, no_fit, sought
 from tests.support.volumes import ZONE, claim, show, volume, with_claims
 from tests.support.volumes import bound as of_volume
 
@@ -159,10 +159,10 @@ def test_a_step_looks_at_a_bounded_number_of_nodes(*, helps: bool, monkeypatch: 
     built.budgets_listed()
     urgent = pod("urgent", requests={"cpu": "3"}, priority=1000, **with_claims("data"))
 
-    found = built.post_filter(no_fit(built, urgent), 0.0)
+    found = first_step(built, no_fit(built, urgent))
     while found is None:
         looked_at.append(0)
-        found = built.post_filter_next(0.0)
+        found = next_step(built)
 
     # 16 pods, and the node as much again: 8 nodes make 256, and the next one ends the step.
     assert [number for number in looked_at if number] == [8, 9, 9, 4]
@@ -208,10 +208,10 @@ def test_the_node_is_chosen_by_what_the_rules_want(a: tuple[int, int], b: tuple[
     assert (found.node, found.victims) == (expected, (f"default/{expected}-x", f"default/{expected}-large"))
 
 
-def first_step(built: Engine, waiting: Pod) -> None:
+def begins(built: Engine, waiting: Pod) -> None:
     """The search has looked at the node that is the less dear one by amounts, and there is another."""
     built.budgets_listed()
-    assert built.post_filter(no_fit(built, waiting), 0.0) is None
+    assert first_step(built, no_fit(built, waiting)) is None
 
 
 def filled(built: Engine) -> None:
@@ -225,10 +225,10 @@ def filled(built: Engine) -> None:
 def test_nobody_goes_where_the_chosen_node_has_changed_by_the_end(changes: Callable[[Engine], None]) -> None:
     built = nodes_with(a=(5, 12), b=(8, 15))
     # The better one of the two, as long as it serves.
-    first_step(built, CHOOSY)
+    begins(built, CHOOSY)
 
     changes(built)
-    found = built.post_filter_next(0.0)
+    found = next_step(built)
 
     assert found is not None
     assert found.preemption is None
@@ -245,10 +245,10 @@ def test_a_card_that_its_node_announces_no_longer_is_left_out() -> None:
     ):
         running = pod(name, units, priority=priority, labels={"app": "x"} if name == "b-x" else {})
         built.pod_assigned(bound(running, node, on_card(card, units)))
-    first_step(built, pod("urgent", 12, priority=100, annotations={names.CARD_ANTI_AFFINITY: "app=x"}))
+    begins(built, pod("urgent", 12, priority=100, annotations={names.CARD_ANTI_AFFINITY: "app=x"}))
 
     built.node_changed(wire_node("a", [16] * 8))
-    found = built.post_filter_next(0.0)
+    found = next_step(built)
 
     assert found is not None
     assert found.preemption is not None
@@ -257,11 +257,11 @@ def test_a_card_that_its_node_announces_no_longer_is_left_out() -> None:
 
 def test_changes_of_very_long_ago_are_as_good_as_any() -> None:
     built = nodes_with(a=(5, 12), b=(8, 15))
-    first_step(built, CHOOSY)
+    begins(built, CHOOSY)
 
     for number in range(70_000):
         built.tables.changes.note(number % 2, int(Change.PODS))
-    found = built.post_filter_next(0.0)
+    found = next_step(built)
 
     assert found is not None
     assert found.preemption is not None

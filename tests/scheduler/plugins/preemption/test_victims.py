@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from config.protocol import names
 from scheduler.core.engine import Engine
-from scheduler.core.preemption_searches import PostFiltered
 from scheduler.kube.objects import Node
 from scheduler.plugins.preemption.default_preemption import NOT_LISTED
 from scheduler.plugins.preemption.victims import MOST_VICTIMS, candidate, key_of, lower
@@ -18,7 +17,19 @@ from scheduler.state.cards.booking import CardShare
 from scheduler.state.pod_record import PodRecord
 from tests.support.builders import away_from, bound, engine, pod, wire_node
 from tests.support.placing import on_card
-from tests.support.preempting import GUARDED, chosen, guard, no_fit, post_filtered, runs, search_ended, sought
+from tests.support.preempting import (
+    GUARDED,
+    PostFiltered,
+    chosen,
+    first_step,
+    guard,
+    next_step,
+    no_fit,
+    post_filtered,
+    runs,
+    search_ended,
+    sought,
+)
 
 
 def victims(of: PostFiltered) -> list[str]:
@@ -45,7 +56,7 @@ def test_a_node_that_goes_during_the_search_is_left_out() -> None:
             runs(built, f"x-{node}", node, priority=50, labels={"app": "x"})
     built.budgets_listed()
     undecided = no_fit(built, pod("p", 16, priority=10, affinity=away_from("x")))
-    assert built.post_filter(undecided, 0.0) is None
+    assert first_step(built, undecided) is None
 
     # The row of b is another node's by then, and c has none.
     built.node_gone("b")
@@ -121,10 +132,10 @@ def test_a_step_looks_at_a_bounded_number_of_pods(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Bookings, "lift", counted)
     built.budgets_listed()
-    found = built.post_filter(no_fit(built, pod("p", 12, priority=10)), 0.0)
+    found = first_step(built, no_fit(built, pod("p", 12, priority=10)))
     while found is None:
         steps.append(0)
-        found = built.post_filter_next(0.0)
+        found = next_step(built)
 
     assert len(steps) > 2
     assert max(steps) <= 2 * 10

@@ -120,7 +120,7 @@ def test_a_wide_node_is_judged_as_if_it_were_alone(asked: int, count: int, polic
         views = []
         for tables in (together, alone):
             runtime, row = Runtime(PROFILE, tables), tables.row_of[name]
-            found = runtime.evaluate(asking, runtime.signature(asking))
+            found = runtime.evaluate(asking)
             fits, _ = runtime.fits_on(asking, np.array([row]))
             assert fits == bool(found.feasible[row])
             rejections = [

@@ -1,10 +1,8 @@
 """Small worlds and readers of watches."""
 
 import asyncio
-import heapq
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import count
 
 from scheduler.kube import objects
 from scheduler.kube.port import PODS, Binding, Kind, PodKey, T, WatchEvent
@@ -15,42 +13,16 @@ from scheduler.testing.cluster.world import World
 NEVER = WatchTiming(bookmark_every_s=None, silence_s=90.0)
 
 
-class HandDrivenTime:
-    """A clock that stands still until it is told to go."""
-
-    def __init__(self, now_s: float = 1_800_000_000.0) -> None:
-        self._now_s = now_s
-        self._order = count()
-        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
-
-    def now_s(self) -> float:
-        return self._now_s
-
-    def pass_by(self, seconds: float) -> None:
-        """Go on without anybody waking."""
-        self._now_s += seconds
-
-    async def sleep(self, seconds: float) -> None:
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._now_s + seconds, next(self._order), woken))
-        await woken
-
-    async def advance(self, seconds: float) -> None:
-        """Let everything that is ready run, then the sleepers of the coming seconds, each at its time."""
-        await everything_ready()
-        ends_at_s = self._now_s + seconds
-        while self._sleepers and self._sleepers[0][0] <= ends_at_s:
-            self._now_s, _, woken = heapq.heappop(self._sleepers)
-            if not woken.done():
-                woken.set_result(None)
-            await everything_ready()
-        self._now_s = ends_at_s
-
-
 async def everything_ready() -> None:
     """Turns of the loop, more than any chain of callbacks in these tests is long."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+async def passes(seconds: float) -> None:
+    """Virtual time, and everything that happens in it."""
+    await asyncio.sleep(seconds)
+    await everything_ready()
 
 
 def world(*pods: str, history_limit: int = 1000) -> World:
@@ -61,9 +33,8 @@ def world(*pods: str, history_limit: int = 1000) -> World:
     return made
 
 
-def client(of: World, time: HandDrivenTime | None = None) -> MemoryCluster:
-    """A client that waits by hand-driven time, so never by itself."""
-    return MemoryCluster(of, sleep=(time or HandDrivenTime()).sleep, timing=NEVER)
+def client(of: World) -> MemoryCluster:
+    return MemoryCluster(of, timing=NEVER)
 
 
 def pod(name: str, namespace: str = "ns") -> objects.PodObject:

@@ -42,11 +42,11 @@ from scheduler.testing.cluster.faults import (
 )
 from scheduler.testing.cluster.world import World
 from tests.scheduler.testing.cluster.builders import (
-    HandDrivenTime,
     binding,
     client,
     next_names,
     node_of,
+    passes,
     pod,
     told,
     watched,
@@ -156,22 +156,22 @@ async def test_a_throttled_client_is_told_when_to_retry() -> None:
 
 
 async def test_a_time_out_lasts_as_long_as_the_client_waits() -> None:
-    of, time = world("a"), HandDrivenTime()
-    cluster = client(of, time)
+    of = world("a")
+    cluster = client(of)
     cluster.faults.add(Verb.BIND, Silence(Effect.AT_ONCE))
     request = asyncio.create_task(cluster.bind(binding(of, "a"), 4.0))
 
-    await time.advance(3.5)
+    await passes(3.5)
     assert (request.done(), node_of(of, "a")) == (False, "node-a")
-    await time.advance(0.5)
+    await passes(0.5)
 
     with pytest.raises(ApiSilent, match="no answer within 4 s"):
         await request
 
 
-async def late(of: World, late_s: float | None = None, time: HandDrivenTime | None = None) -> MemoryCluster:
+async def late(of: World, late_s: float | None = None) -> MemoryCluster:
     """A client whose bind of pod `a` to node-a is still on its way although the client has given up."""
-    cluster = client(of, time)
+    cluster = client(of)
     cluster.faults.add(Verb.BIND, Silence(Effect.LATER, after_s=0.0, late_s=late_s), count=1)
     with pytest.raises(ApiSilent):
         await cluster.bind(binding(of, "a", cards="0"), 4.0)
@@ -188,12 +188,12 @@ async def test_a_late_bind_takes_effect_when_it_is_delivered() -> None:
 
 
 async def test_a_late_bind_takes_effect_by_itself_after_its_time() -> None:
-    of, time = world("a"), HandDrivenTime()
-    await late(of, late_s=5.0, time=time)
+    of = world("a")
+    await late(of, late_s=5.0)
 
-    await time.advance(4.5)
+    await passes(4.5)
     before = node_of(of, "a")
-    await time.advance(0.5)
+    await passes(0.5)
 
     assert (before, node_of(of, "a")) == ("", "node-a")
 
@@ -249,16 +249,16 @@ async def test_another_scheduler_binds_the_same_pod_a_moment_earlier(fault: Over
 
 
 async def test_a_slow_answer_comes_after_the_watch_event() -> None:
-    of, time = world("a"), HandDrivenTime()
-    cluster = client(of, time)
+    of = world("a")
+    cluster = client(of)
     cluster.faults.add(Verb.BIND, Slow(before_s=1.0, after_s=2.0))
     async with watched(cluster, PODS, since=str(of.version)) as events:
         request = asyncio.create_task(cluster.bind(binding(of, "a"), 4.0))
-        await time.advance(1.0)
+        await passes(1.0)
 
         assert told(await anext(events)) == "Changed a"
         assert not request.done()
-        await time.advance(2.0)
+        await passes(2.0)
     await request
 
 
@@ -270,30 +270,18 @@ async def test_a_slow_answer_comes_after_the_watch_event() -> None:
     ],
 )
 async def test_a_request_slower_than_its_time_out_is_a_time_out(fault: Slow, node_when_given_up: str) -> None:
-    of, time = world("a"), HandDrivenTime()
-    cluster = client(of, time)
+    of = world("a")
+    cluster = client(of)
     cluster.faults.add(Verb.BIND, fault)
     request = asyncio.create_task(cluster.bind(binding(of, "a"), 4.0))
 
-    await time.advance(4.0)
+    await passes(4.0)
     assert node_of(of, "a") == node_when_given_up
     with pytest.raises(ApiSilent):
         await request
-    await time.advance(1.0)
+    await passes(1.0)
 
     assert node_of(of, "a") == "node-a"
-
-
-async def test_latency_is_time_that_every_request_takes() -> None:
-    of, time = world("a"), HandDrivenTime()
-    cluster = MemoryCluster(of, sleep=time.sleep, latency_s=0.5)
-    request = asyncio.create_task(cluster.bind(binding(of, "a"), 4.0))
-
-    await time.advance(0.375)
-    assert not request.done()
-    await time.advance(0.125)
-
-    await request
 
 
 @pytest.mark.parametrize("verb", [verb for verb in Verb if verb is not Verb.BIND])

@@ -6,12 +6,11 @@ from typing import Final
 import pytest
 
 from config.protocol import names
-from config.protocol.inventory import Health
 from scheduler.testing.cluster.world import World
 from scheduler.tools.adoption.adoption import AdoptedNode, Adoption, BoundBy, adoption, lines
 from scheduler.tools.explain.findings import ClusterFinding, Severity
 from scheduler.tools.explain.tones import as_text
-from tests.support.builders import card, manifest, wire_node
+from tests.support.builders import manifest, wire_node
 from tests.support.explaining import NOW_S, asked, there, waits, world
 from tests.support.legacy import DEFAULT, chosen, legacy_node, runs
 
@@ -61,11 +60,6 @@ def test_what_is_finished_or_asks_nothing_does_not_count() -> None:
     runs(of, "evicted", 3, "a", chosen(0, 3, 15), phase="Failed")
     runs(of, "cpu", 0, "a", {})
     assert (counted(of), node(of).pods, found(of).clean) == ([0], (), True)
-
-
-def test_a_node_without_cards_and_without_pods_on_them_is_left_out() -> None:
-    of = world(wire_node("cpu"))
-    assert found(of).nodes == ()
 
 
 # What stands in the way
@@ -180,12 +174,6 @@ def test_a_pod_that_requests_more_than_any_card_has_by_now_is_a_warning(units: i
     assert about == ([f"pod/default/runs on node a: {detail}", f"pod/default/waits: {detail}"] if units == 15 else [])
 
 
-def test_a_card_of_the_legacy_plugin_that_is_large_enough_still_counts() -> None:
-    of = world(legacy_node("legacy", 1, 15), a=[14])
-    waits(of, "waits", 15, scheduler=DEFAULT)
-    assert "whole-card" not in {one.check for one in found(of).findings}
-
-
 def test_of_a_node_with_one_card_the_plugin_confirms_nothing() -> None:
     of = world(legacy_node("a", 1, 15))
     runs(of, "p", 3, "a", chosen(0, 3, 15, assigned=False))
@@ -219,12 +207,6 @@ def test_a_node_whose_plugin_has_not_said_how_many_cards_there_are_is_found() ->
     assert (node(of).cards, only(of, "no-inventory").about) == ((), ("node/a",))
 
 
-def test_an_unhealthy_card_is_no_obstacle() -> None:
-    of = world(wire_node("a", [card(0, 15, health=Health.UNHEALTHY), card(1, 15)]))
-    runs(of, "p", 3, "a", chosen(0, 3, 15))
-    assert (counted(of), found(of).clean) == ([3, 0], True)
-
-
 # The text
 
 
@@ -236,13 +218,6 @@ def test_a_free_card_and_a_pod_on_none_have_a_line_too() -> None:
         ["a", "0", "15", "0", "-", "-", "-"],
         ["b", "-", "-", "-", "default/p", "extender", "3", "unit"],
     ]
-
-
-def test_an_empty_cluster_has_no_table() -> None:
-    assert as_text(lines(found(world())), colour=False) == (
-        "Nodes with GPU memory: 0, pods with GPU memory: 0; cards chosen by this scheduler: 0, the extender: 0, "
-        "nobody: 0. No problems found.\n"
-    )
 
 
 # The size

@@ -12,9 +12,10 @@ import pytest
 from scheduler.core.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.objects import OwnerReference
+from scheduler.plugins.fragmentation.measure import measured
+from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.pods.pod import Pod
 from scheduler.state.ledger import of_tables
-from scheduler.state.packing.fragmentation import measured
 from scheduler.tools.defragment.movable import Movable, Moved, in_turn, successor
 from scheduler.tools.defragment.planning import RoomFound, lowered, room_for
 from tests.support.builders import bound, engine, pod
@@ -277,7 +278,7 @@ def test_budgets_are_counted_down_move_by_move(allowed: int, moves: int | None) 
         "spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["q", "r"]}]}},
         "status": {"disruptionsAllowed": allowed},
     }
-    built.budget_changed(msgspec.convert(manifest, objects.PodDisruptionBudget))
+    built.tables.budgets.set(msgspec.convert(manifest, objects.PodDisruptionBudget))
     found = room(built, of.asks())
     assert (None if found is None else len(found.moves)) == moves
 
@@ -340,7 +341,7 @@ def test_each_move_lowers_it_and_the_last_one_leaves_nothing_to_do() -> None:
     assert of_tables(built.tables) == before
     assert len(found.moves) == 2
     assert min(found.gains) >= 1.0
-    assert found.before == measured(built.tables, built.tables.target.usual()).total()
+    assert found.before == measured(built.tables, built.tables.fact(TargetWorkload).usual()).total()
     assert found.after.unusable == pytest.approx(found.before.unusable - sum(found.gains))
     assert found.after.free == found.before.free
 

@@ -111,15 +111,6 @@ def test_the_parts_of_documents_that_remedies_name_are_there() -> None:
     assert "\n## Upgrade\n" in operations
 
 
-def test_without_leader_election_nobody_can_say_who_schedules() -> None:
-    assert one("scheduler", facts(lease_name=""), Severity.UNKNOWN)
-
-
-def test_an_amount_that_is_none_stops_no_check() -> None:
-    broken = wire_node("a", [16], labels=LABELS, more={names.GPU_MEM: "much"})
-    assert one("scheduler", facts(broken), Severity.OK)
-
-
 @pytest.mark.parametrize(
     ("version", "lacks"),
     [
@@ -295,12 +286,6 @@ def test_a_remedy_names_the_pod_of_the_node_that_it_is_about(
     assert "ds/" not in told.remedy
 
 
-def test_of_several_nodes_the_remedy_says_that_each_has_its_own_pod() -> None:
-    other = wire_node("c", [16], labels=LABELS, gpu_mem=0)
-    remedy = one("plugin", facts(AWAY, other)).remedy
-    assert "--field-selector spec.nodeName=b (likewise on each node);" in remedy
-
-
 def test_a_labelled_node_without_inventory_is_found_and_the_reverse() -> None:
     of = facts(NODE, wire_node("new", labels=LABELS), wire_node("stray", [16]))
     without, stray = one("inventory", of), one("inventory", of, Severity.WARNING)
@@ -363,10 +348,6 @@ def test_cards_that_are_out_of_use_are_no_sign_of_a_plugin_that_is_away() -> Non
     of = facts(wire_node("a", [failed], labels=LABELS, gpu_mem=0))
     assert found("plugin", of) == []
     assert one("cards", of, Severity.WARNING).about == ("node/a card 0 (GPU-a-0): unhealthy xid-79",)
-
-
-def test_a_card_in_mig_mode_is_as_its_operator_wants_it() -> None:
-    assert found("cards", facts(wire_node("a", [MIG, 16], labels=LABELS)), Severity.WARNING) == []
 
 
 XID_79 = replace(card(1, 16, health=Health.UNHEALTHY), reason="xid-79")

@@ -90,6 +90,10 @@ def test_explain_says_what_the_pod_asks_for_and_what_each_card_lacks() -> None:
     stopped = explained_new(of, "p", 14, annotations=REQUIRED)
     (node,) = stopped.nearest
     assert [(one.why, one.isolation) for one in node.cards] == [("memory is not enforced", ""), ("3 short", "driver")]
+    why = "the driver cannot limit memory on the card"
+    cards = [replace(card, unenforced=why) for card in kinds("a", "")]
+    (node,) = explained_new(world(wire_node("a", cards)), "p", 14, annotations=REQUIRED).nearest
+    assert [one.why for one in node.cards] == [f"memory is not enforced: {why}"]
     nowhere = explained_new(world(a=[16], b=[16]), "p", 14, annotations=REQUIRED)
     assert [(group.nodes, WITHOUT in group.reason) for group in nowhere.reasons] == [(2, True)]
 
@@ -103,6 +107,6 @@ def test_the_documents_have_the_kind() -> None:
 
 
 def test_the_page_says_it_of_each_card() -> None:
-    detail = node_detail(asked(mixed()).reading.engine.tables, "a", lambda _: True)
+    detail = node_detail(asked(mixed()).reading.engine.tables, "a")
     assert detail is not None
     assert [one.isolation for one in detail.cards] == ["advisory", "enforced by driver"]

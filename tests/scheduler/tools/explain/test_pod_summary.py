@@ -68,13 +68,6 @@ def test_a_forgotten_scheduler_name_is_told_with_the_line_to_add() -> None:
     assert lines(answer)[0] == "Pod default/p would with this scheduler be placed now: on node a, card 0 (3)."
 
 
-def test_a_pod_of_another_scheduler_without_gpu_memory_is_not_ours() -> None:
-    of = world(a=[16])
-    assert (
-        lines(explained_new(of, "p", scheduler="default-scheduler"))[0] == "Pod default/p belongs to another scheduler."
-    )
-
-
 def test_an_unknown_pod_is_answered_by_those_that_it_may_be() -> None:
     of = world(a=[16])
     there(of, "worker-0", 3, "a", 0)
@@ -115,8 +108,3 @@ def test_mistakes_are_said_before_anything_else() -> None:
     words = "Annotation gpushare/exlusive is unknown and has no effect: did you mean gpushare/exclusive?"
     assert explained(of, "p").words[0] == words
     assert asked(of).what_if(wire_pod("p", 3, annotations={"gpushare/exlusive": "true"}), 1).words[0] == words
-
-
-def test_without_nodes_there_is_nowhere_to_go() -> None:
-    of = world()
-    assert lines(explained_new(of, "p", 3))[0] == "Pod default/p fits nowhere: there are no nodes."

@@ -8,6 +8,7 @@ import pytest
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.port import CLAIMS, KINDS, OF_STORAGE, PRIORITY_CLASSES
+from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.tools.cli.asking import cluster_view
 from scheduler.tools.cli.manifests import Unanswerable
 from tests.support.builders import manifest, wire_node, wire_pod
@@ -37,7 +38,7 @@ def test_what_may_not_be_read_is_one_short_line() -> None:
     ]
     (line,) = asked(of, *EVERYTHING_ELSE).unread
     assert line == (
-        "left out, because reading them is not allowed: namespaces, configmaps, poddisruptionbudgets and 11 more; "
+        "left out, because reading them is not allowed: configmaps, csidrivers, csinodes and 11 more; "
         "see docs/explain.md"
     )
     assert explained(of, "big", refused=EVERYTHING_ELSE).state == "waits"
@@ -51,7 +52,7 @@ def test_a_pod_of_long_ago_counts_less_in_what_is_usual() -> None:
         made: dict[str, Any] = manifest(name, units)
         made["metadata"]["creationTimestamp"] = created
         of.pods.create(made)
-    usual = asked(of).reading.engine.tables.target.usual()
+    usual = asked(of).reading.engine.tables.fact(TargetWorkload).usual()
     shares = dict(zip([shape.units for shape in usual.shapes], usual.weights[:, 0], strict=True))
     assert shares[3] / shares[8] == pytest.approx(4.0)
 

@@ -8,11 +8,10 @@ import pytest
 from config.protocol import names
 from config.protocol.inventory import Health
 from scheduler.kube import objects
-from scheduler.state.packing.fragmentation import measured
 from scheduler.testing.cluster.world import World
 from scheduler.tools.explain.findings import ClusterFinding, Findings, audited
 from scheduler.tools.explain.tones import Line, Tone, as_text
-from scheduler.tools.explain.top import SORTS, Top, of_nodes, sorted_by, top
+from scheduler.tools.explain.top import Top, sorted_by, top
 from scheduler.tools.explain.top_lines import card_lines, cluster_lines, node_lines
 from tests.support.builders import card, wire_node
 from tests.support.explaining import asked, there, waits, world
@@ -106,14 +105,6 @@ def test_free_memory_that_the_pods_there_are_could_not_use_is_fragmented() -> No
     )
 
 
-def test_nothing_is_fragmented_where_nothing_is_free() -> None:
-    found = counted(busy())
-    measure = measured(asked(busy()).reading.engine.tables, asked(busy()).reading.engine.tables.target.usual())
-
-    assert sum(node.free for node in found.nodes) == measure.total().free
-    assert all(node.fragmented <= node.free for node in found.nodes)
-
-
 def test_a_node_without_cards_is_listed_only_where_pods_hold_some() -> None:
     of = world(wire_node("plain"), wire_node("broken", annotations={names.INVENTORY: "{"}))
     there(of, "lost", 3, "broken", 0)
@@ -151,15 +142,6 @@ def test_wide_says_models_and_who_holds_each_card() -> None:
     assert wide[0].split()[-2:] == ["STATE", "HELD-BY"]
     assert wide[1].endswith("  default/web (30)")
     assert as_text(node_lines(found, wide=True), colour=False).splitlines()[0].split()[-2:] == ["MODELS", "PROBLEM"]
-
-
-def test_only_the_named_nodes_are_left() -> None:
-    only = of_nodes(counted(busy()), ["b"])
-    assert ([node.node for node in only.nodes], {card.node for card in only.cards}) == (["b"], {"b"})
-
-
-def test_every_sort_is_tried_here() -> None:
-    assert SORTS == ("name", "free", "requested", "most-free", "pods", "fragmented")
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from scheduler.plugins.fragmentation.measure import measured
+from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.program import cli
-from scheduler.state.packing.fragmentation import measured
 from scheduler.testing.cluster.world import World
 from scheduler.tools.cli.manifests import SYSTEM_CLASSES, Manifest, Unanswerable, given, manifest
 from scheduler.tools.explain.answers import Preempting, WhatIfAnswer
@@ -40,15 +41,10 @@ def test_what_if_leaves_no_copy_in_what_is_usual() -> None:
     there(of, "p", 8, "a", 0)
     cluster_view = asked(of)
     tables = cluster_view.reading.engine.tables
-    before = measured(tables, tables.target.usual()).total()
+    before = measured(tables, tables.fact(TargetWorkload).usual()).total()
     cluster_view.what_if(wire_pod("serve", 3), 2)
 
-    assert measured(tables, tables.target.usual()).total() == before
-
-
-def test_what_if_all_fit_nothing_stops_the_next() -> None:
-    answer = asked(world(a=[16])).what_if(wire_pod("serve", 7), 2)
-    assert (answer.fit, answer.next) == (2, None)
+    assert measured(tables, tables.fact(TargetWorkload).usual()).total() == before
 
 
 def test_what_if_knows_a_forgotten_scheduler_name() -> None:
@@ -198,8 +194,3 @@ def test_the_classes_of_every_cluster_are_known(tmp_path: Path, name: str, refus
 def test_the_values_of_those_are_kubernetes_own() -> None:
     values = {name: given(Manifest(wire_pod(), name), (), "{}")[0].spec.priority for name in SYSTEM_CLASSES}
     assert values == {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-
-
-def test_without_the_right_nothing_is_said_of_a_pod_that_names_no_class(tmp_path: Path) -> None:
-    answer = what_if(full(), tmp_path, "", "priorityclasses")
-    assert answer.words == ("It requests 16 GiB on one card.",)

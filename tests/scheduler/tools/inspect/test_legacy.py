@@ -1,21 +1,17 @@
 """The text of `kubectl inspect gpushare`, as the legacy command prints it, and the whole command."""
 
 import json
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from config.protocol.inventory import Inventory, decode, encode
 from scheduler.tools.inspect.tables import aligned, details, summary
-from tests.scheduler.tools.inspect.listed import CLUSTERS, Json, cards, golden, node, pod, viewed
+from tests.scheduler.tools.inspect.listed import CLUSTERS, cards, golden, node, pod, viewed
 from tests.support.repository import ROOT
 from tests.support.servers.listing_server import NODES, PODS, ListingServer, kubeconfig_of, listing
 
@@ -102,13 +98,6 @@ def test_a_cluster_without_gpu_memory_has_an_empty_table() -> None:
     assert details(()) == f"\n\n{tail}  0/0 (0%)  \n"
 
 
-def test_a_node_without_gpu_memory_has_no_row() -> None:
-    plain: Json = {"metadata": {"name": "plain"}, "status": {}}
-    shown = viewed([plain], [], with_gpu_memory_only=False)
-    assert [found.name for found in shown] == ["plain"]
-    assert (summary(shown), details(shown)) == (summary(()), details(()))
-
-
 # What go/src/text/tabwriter printed with NewWriter(out, 0, 0, 2, ' ', 0).
 @pytest.mark.parametrize(
     ("tabbed", "text"),
@@ -123,12 +112,6 @@ def test_a_node_without_gpu_memory_has_no_row() -> None:
 )
 def test_columns_are_aligned_as_gos_tabwriter_does(tabbed: str, text: str) -> None:
     assert aligned(tabbed) == text
-
-
-@given(st.lists(st.lists(st.text(alphabet="ab\u00e9", max_size=4), min_size=1, max_size=4), max_size=6))
-def test_alignment_changes_blanks_only(rows: list[list[str]]) -> None:
-    text = "\n".join("\t".join(cells) for cells in rows)
-    assert aligned(text).replace(" ", "") == text.replace("\t", "")
 
 
 _, NODE_LIST, POD_LIST = CLUSTERS["summary"]
@@ -180,29 +163,6 @@ def test_of_a_named_node_nothing_else_is_read(server: ListingServer, tmp_path: P
     assert b"7/30 (23%)" in ran.stdout
     assert {path for path, _ in server.queries} == {f"{NODES}/gpu-node-a", PODS}
     assert all("spec.nodeName=gpu-node-a," in query.get("fieldSelector", "") for _, query in server.queries[1:])
-
-
-def test_json_has_the_same_data(server: ListingServer, tmp_path: Path) -> None:
-    (first, _) = json.loads(at(server, tmp_path, "-o", "json").stdout)["nodes"]
-    assert (first["name"], first["totalUnits"], first["allocatedUnits"]) == ("gpu-node-a", 30, 7)
-    assert [card["freeUnits"] for card in first["cards"]] == [12, 11]
-
-
-@pytest.mark.parametrize("flags", [("-o", "wide"), ("-o", "compact", "--used")])
-def test_other_outputs_are_chosen_by_flags(server: ListingServer, tmp_path: Path, flags: tuple[str, ...]) -> None:
-    ran = at(server, tmp_path, *flags)
-    assert (ran.returncode, ran.stderr) == (0, b"")
-    assert ran.stdout.startswith(b"NODE ")
-    assert (b"gpu-node-b" in ran.stdout) is ("--used" not in flags)
-
-
-def test_an_object_that_cannot_be_read_is_named_beside_the_output(tmp_path: Path) -> None:
-    broken = pod("broken", "1")
-    broken["metadata"]["annotations"] = "none"
-    with listing(NODE_LIST, [*POD_LIST, broken]) as server:
-        ran = at(server, tmp_path)
-    assert ran.stdout.decode() == golden("summary")
-    assert ran.stderr.startswith(b"pod default/broken is left out: ")
 
 
 def configuration(folder: Path, more: str) -> str:
@@ -271,16 +231,6 @@ def test_what_is_no_name_of_a_node_is_not_asked_for(server: ListingServer, tmp_p
     ran = at(server, tmp_path, name)
     assert (ran.returncode, ran.stdout) == (1, f"Failed due to {name!r} is not a node name".encode())
     assert server.requests == []
-
-
-def test_a_server_that_cannot_be_reached_is_one_line_at_once(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    began_s = time.monotonic()
-    ran = inspect(tmp_path, KUBECONFIG=kubeconfig_of(port, tmp_path))
-    assert (ran.returncode, ran.stderr) == (1, b"")
-    assert b"Connection refused" in ran.stdout
-    assert time.monotonic() - began_s < 30
 
 
 def test_help_does_not_load_the_kubernetes_client(tmp_path: Path) -> None:

@@ -1,12 +1,10 @@
 """Nodes that the legacy command hides, and the outputs that it does not have."""
 
-import json
-
 import pytest
 
 from config.protocol import names
 from config.protocol.inventory import Card, Health, Inventory, encode
-from scheduler.tools.inspect.lists import WIDTH, as_json, compact, used_only, wide
+from scheduler.tools.inspect.lists import WIDTH, compact, used_only, wide
 from scheduler.tools.inspect.tables import details, summary
 from tests.scheduler.tools.inspect.listed import CLUSTERS, Json, cards, golden, node, pod, viewed
 from tests.support.repository import ROOT
@@ -49,11 +47,6 @@ def test_pods_on_a_node_that_is_not_there_are_not_lost() -> None:
 def test_a_node_without_pods_leaves_the_legacy_text_as_it_is() -> None:
     assert summary(viewed([*NODES, AWAY], PODS)) == golden("summary")
     assert details(viewed([*NODES, AWAY], PODS)) == golden("details")
-
-
-def test_a_named_node_without_allocatable_memory_shows_its_pods() -> None:
-    (shown,) = viewed([AWAY], HELD, with_gpu_memory_only=False)
-    assert "gpu-node-c  192.168.0.73  7" in summary([shown], named=True)
 
 
 def announcing(*cards: Card) -> Json:
@@ -160,12 +153,6 @@ def test_cordoned_cards_and_cards_without_units_are_listed_and_change_no_sum() -
     assert rows == ["n 1 0/15 cordoned GPU-1", "n 2 0/0 no units to share GPU-2"]
 
 
-def test_several_named_nodes_are_named_with_the_sum() -> None:
-    other = node("gpu-node-b", "15", "1")
-    last = below(details(viewed([HALF_OUT, other], ON_BOTH), named=True))[-1]
-    assert last == "With that memory: 29/47 (61%) on gpu-node-a, gpu-node-b."
-
-
 # -o wide, --used
 
 
@@ -250,35 +237,11 @@ def test_large_units_are_shown_in_percent() -> None:
     assert row.split()[4:] == ["100", "50"]
 
 
-def test_more_than_eight_cards_go_on_below() -> None:
-    lines = compact(viewed([node("n", "240", "16", inventory=cards(*[15] * 16))], [])).splitlines()
-    assert [line.split() for line in lines[1:3]] == [["n", "240", "240", "0", *["15"] * 8], ["15"] * 8]
-
-
 def test_nodes_with_the_same_problem_are_named_together_and_none_vanishes() -> None:
     others = [node(f"away-{number}", "0", "1", inventory=cards(15)) for number in range(5)]
     text = compact(viewed(others, []))
     assert "away-0, away-1, away-2 and 2 more: nothing is allocatable: its device plugin is not running\n" in text
     assert all(f"away-{number} " in text for number in range(5))
-
-
-def test_json_says_model_reason_cordon_and_problem() -> None:
-    announced = encode(Inventory(1024, "", (failed(0, 15, "xid-79"),)))
-    seen = node("n", "0", "1", inventory=announced)
-    seen["metadata"]["annotations"][names.CORDON] = "0"
-    (shown,) = json.loads(as_json(viewed([seen], [])))["nodes"]
-    (card,) = shown["cards"]
-    assert (card["model"], card["reason"], card["cordoned"]) == ("M", "xid-79", True)
-    assert shown["problem"] == "no card takes new pods: unhealthy (xid-79)"
-
-
-@pytest.mark.parametrize("write", [wide, compact, summary, details])
-def test_a_terminal_obeys_nothing_that_an_annotation_holds(write: object) -> None:
-    nasty = encode(Inventory(1024, "", (failed(0, 15, "\x1b[2J\nfake  15/15"),)))
-    text = write(viewed([node("n", "0", "1", inventory=nasty)], [pod("p", "3", on="n", idx="0")]))  # type: ignore[operator]
-    assert "\x1b" not in text
-    assert "[2J?fake" in text
-    assert not [line for line in text.splitlines() if line.startswith("fake")]
 
 
 # The document

@@ -67,20 +67,6 @@ def test_a_pod_requests_what_its_containers_request_together() -> None:
     assert on_a(two).allocated == 7
 
 
-def test_cards_that_were_renumbered_are_found_by_their_uuid() -> None:
-    moved = pod("p", "3", allocation='{"0":{"0":3}}', cards='{"0":"GPU-1"}')
-    assert held(on_a(moved, announced=cards(15, 15)).holders[0]) == ({1: 3}, 0)
-
-
-def test_a_card_that_is_gone_counts_against_no_other() -> None:
-    lost = pod("p", "3", allocation='{"0":{"0":3}}', cards='{"0":"GPU-gone"}')
-    assert held(on_a(lost, announced=cards(15, 15)).holders[0]) == ({}, 3)
-
-
-def test_uuids_are_ignored_on_a_node_without_an_inventory() -> None:
-    assert held(on_a(pod("p", "3", allocation='{"0":{"0":3}}', cards='{"0":"GPU-1"}')).holders[0]) == ({0: 3}, 0)
-
-
 def test_an_unhealthy_card_keeps_its_total_and_the_node_shows_allocatable() -> None:
     (shown,) = viewed([node("n", "15", "2", inventory=cards(15, 15, unhealthy=frozenset({1})))], [])
     assert shown.total == 15
@@ -97,13 +83,6 @@ def test_an_unhealthy_card_keeps_its_total_and_the_node_shows_allocatable() -> N
 )
 def test_an_inventory_that_cannot_be_used_leaves_equal_cards(unusable: str) -> None:
     assert [(card.total, card.uuid) for card in on_a(announced=unusable).cards] == [(15, ""), (15, "")]
-
-
-@pytest.mark.parametrize(
-    ("units", "total"), [("127k", 127_000), ("2Ki", 2048), (30, 30), ("1e3", 1000), ("30500m", 31), ("500n", 1)]
-)
-def test_allocatable_is_a_quantity(units: object, total: int) -> None:
-    assert viewed([node("n", units, "1")], [])[0].total == total
 
 
 def test_nodes_without_gpu_memory_are_left_out() -> None:

@@ -171,10 +171,6 @@ def test_help_is_plain(program: Typer, flag: str) -> None:
     assert (ran.exit_code, ran.stdout.isascii(), "\nUsage:\n" in ran.stdout) == (0, True, True)
 
 
-def test_without_a_command_the_help_is_shown() -> None:
-    assert "\nCommands:\n" in CliRunner().invoke(cli, []).output
-
-
 # Configuration
 
 
@@ -211,12 +207,6 @@ def test_without_any_rights_only_the_error_is_shown(server: ListingServer, tmp_p
     ran = run(server, tmp_path, "get", "pods")
     (line,) = ran.stderr.splitlines()
     assert (ran.exit_code, "nodes cannot be read" in line) == (3, True), ran.stderr
-
-
-def test_what_if_ends_with_1_if_no_copy_fits(server: ListingServer, tmp_path: Path) -> None:
-    ran = run(server, tmp_path, "what-if", "17")
-    assert (ran.exit_code, ran.stdout.splitlines()[0]) == (1, "Pod default/what-if would not fit now.")
-    assert run(server, tmp_path, "what-if", "16", "--replicas", "9").exit_code == 0
 
 
 def test_a_mistake_in_the_clusters_configuration_names_the_config_map(server: ListingServer, tmp_path: Path) -> None:
@@ -300,18 +290,6 @@ def test_watch_prints_a_last_row_of_a_pod_that_ends(server: ListingServer, tmp_p
         server.deleted[PODS], server.lists[PODS] = server.lists[PODS], []
         rows = sorted(process.stdout.readline().split() for _ in range(2))
         assert [(name, row[-1]) for name, *row in rows] == [("p", "gone"), ("waits", "gone")]
-
-
-def test_watch_asks_for_the_isolation_of_a_node_once(server: ListingServer, tmp_path: Path) -> None:
-    with watching(server, tmp_path, "top", "pods", "--no-headers") as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        for number, node in enumerate("baba"):
-            more = msgspec.to_builtins(wire_pod(f"q{number}", 1, node=node, annotations=on_card(1, 1)))
-            more["metadata"]["resourceVersion"] = str(200 + number)
-            server.lists[PODS].append(more)
-            assert process.stdout.readline().split()[:2] == [f"q{number}", node]
-    assert sum("labelSelector" in query for _, query in server.queries) == 2
 
 
 def test_watch_says_when_it_sees_no_changes_for_a_while(server: ListingServer, tmp_path: Path) -> None:

@@ -69,11 +69,6 @@ def run(server: ListingServer, folder: Path, *arguments: str) -> Result:
     return CliRunner(env={"KUBECONFIG": ""}).invoke(cli, command, catch_exceptions=False)
 
 
-def rows(ran: Result) -> list[list[str]]:
-    assert (ran.exit_code, ran.stderr) == (0, ""), ran.output
-    return [line.split("  ") for line in ran.stdout.splitlines()]
-
-
 def test_pods_of_the_namespace_with_what_they_hold_and_use(server: ListingServer, tmp_path: Path) -> None:
     ran = run(server, tmp_path)
     head, row, waits = (line.split() for line in ran.stdout.splitlines())

@@ -62,5 +62,5 @@ def replayed_file(
     **options: Any,  # noqa: ANN401 - as `replay`
 ) -> Report:
     """built: with the default configuration where it is left out."""
-    built = built or build_engine(SchedulerConfiguration())
+    built = built or build_engine(SchedulerConfiguration(), preempts=False)
     return replay(cluster, built, resources=ResourceNames(), unit_mib=1024, **options)

@@ -40,10 +40,6 @@ def test_an_application_error_changes_nothing(xid: int) -> None:
     assert after_xid(SICK, xid) == SICK
 
 
-def test_a_card_that_is_lost_reports_no_errors() -> None:
-    assert after_xid(LOST, 79) == LOST
-
-
 def test_an_unhealthy_card_stays_in_the_inventory_and_shrinks_allocatable_only() -> None:
     node = with_cards(wire_node("a", [16, 24]), {1: SICK}, RESOURCES)
     assert health(node) == ["0 healthy", "1 unhealthy xid-79"]
@@ -56,22 +52,12 @@ def test_a_lost_card_is_in_no_inventory_and_no_total() -> None:
     assert totals(node) == ("24", "24", "1")
 
 
-def test_a_card_that_is_back_is_as_it_was() -> None:
-    described = wire_node("a", [16, 24])
-    assert totals(with_cards(described, {0: HEALTHY, 1: HEALTHY}, RESOURCES)) == totals(described)
-
-
 def test_a_card_described_as_unhealthy_returns_its_units_when_healthy() -> None:
     described = wire_node("a", [card(0, 16), card(1, 24, health=Health.UNHEALTHY)])
     assert totals(described) == ("16", "16", "2")  # what the builder sums up: healthy cards
     node = with_cards(described, {1: HEALTHY}, RESOURCES)
     assert health(node) == ["0 healthy", "1 healthy"]
     assert totals(node)[0] == "40"
-
-
-def test_a_card_described_as_unhealthy_shrinks_nothing_a_second_time() -> None:
-    described = wire_node("a", [card(0, 16), card(1, 24, health=Health.UNHEALTHY)])
-    assert totals(with_cards(described, {1: SICK}, RESOURCES))[0] == "16"
 
 
 def test_allocatable_never_falls_below_zero() -> None:

@@ -1,6 +1,5 @@
 """Booked share of a cluster as pods come: its course, the figures of compared runs, and their plot."""
 
-import os
 import re
 import sys
 from dataclasses import replace
@@ -28,10 +27,6 @@ def test_shares_are_means_over_the_pods_at_each_whole_percent_arrived() -> None:
         course(1000, (2, 2, True), (2, 4, True), (10, 4, False), (10, 14, True), (0, 14, True), (20, 34, True))
     )
     assert found == pytest.approx((0.3, 0.4, 1.4, None, 3.4))
-
-
-def test_what_did_not_get_its_cards_has_arrived_all_the_same() -> None:
-    assert shares_by_arrived(course(100, (60, 60, True), (60, 60, False)))[120] == 60.0
 
 
 def test_the_shares_end_however_much_comes() -> None:
@@ -103,11 +98,6 @@ def test_an_outcome_is_read_off_the_course() -> None:
     assert (found.first, found.unplaced, found.ended, found.average, found.took_s) == (90.0, 1, 2, 25.0, 2.5)
 
 
-def test_a_course_without_pods_comes_to_nothing() -> None:
-    found = outcome_of(report(), Course(), config="c", run="r", took_s=0.0)
-    assert (found.pods, found.asked, found.at_100, found.at_end, found.first, found.average) == (0, 0, None, 0, None, 0)
-
-
 def test_gains_are_taken_run_by_run_whatever_their_order() -> None:
     one, other = compared(
         [outcome("a", "1", 90.0), outcome("a", "2", 80.0), outcome("b", "2", 84.0), outcome("b", "1", 91.0)]
@@ -125,12 +115,6 @@ def test_the_worst_is_the_least_and_of_rejected_pods_the_most() -> None:
     assert only.at_100 == Figure(85.0, 80.0)
 
 
-def test_the_worst_run_is_the_one_that_leaves_most_fragmented() -> None:
-    runs = [replace(outcome("a", str(run), 90.0), fragmented=left) for run, left in ((1, 3.0), (2, 5.0))]
-    (only,) = compared(runs)
-    assert only.fragmented == Figure(4.0, 5.0)
-
-
 def test_a_run_that_rejects_nothing_counts_with_all_that_came() -> None:
     (only,) = compared([outcome("a", "1", 90.0, first=None), outcome("a", "2", 90.0, first=100.0)])
     assert only.first == Figure(115.0, 100.0)
@@ -139,11 +123,6 @@ def test_a_run_that_rejects_nothing_counts_with_all_that_came() -> None:
 def test_where_a_run_ends_before_100_percent_there_is_no_such_share() -> None:
     (only,) = compared([outcome("a", "1", 90.0), outcome("a", "2", None)])
     assert only.at_100 is None
-
-
-def test_one_run_has_no_deviation() -> None:
-    _, other = compared([outcome("a", "1", 90.0), outcome("b", "1", 95.0)])
-    assert other.at_100 == Figure(95.0, 95.0, 5.0)
 
 
 def test_where_no_pod_leaves_the_average_over_time_says_nothing() -> None:
@@ -188,23 +167,6 @@ def test_a_place_that_holds_no_plot_is_said_before_anything_is_simulated(
         NoPlot, match=re.escape(f"{tmp_path / file}") + ":? " + re.escape(message.format(folder=tmp_path))
     ):
         check_plot(tmp_path / file)
-
-
-@pytest.mark.parametrize("closed", [".", "curve.png"], ids=["the folder", "the file"])
-def test_a_place_that_may_not_be_written_is_said_before_anything_is_simulated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
-) -> None:
-    if closed == "curve.png":
-        (tmp_path / closed).touch()
-    # The tests may run as root, who may write everywhere.
-    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path / closed)
-    with pytest.raises(NoPlot, match="cannot be written"):
-        check_plot(tmp_path / "curve.png")
-
-
-def test_a_plot_that_is_there_may_be_drawn_again(tmp_path: Path) -> None:
-    (tmp_path / "curve.png").touch()
-    check_plot(tmp_path / "curve.png")
 
 
 def test_where_matplotlib_is_not_installed_that_is_said_before_anything_is_simulated(

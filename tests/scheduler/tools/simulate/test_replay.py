@@ -123,7 +123,7 @@ def test_the_same_files_always_give_the_same_report() -> None:
 
 
 def test_what_is_reported_as_used_is_what_the_scheduler_has_booked() -> None:
-    engine, reader = build_engine(SchedulerConfiguration())
+    engine, reader = build_engine(SchedulerConfiguration(), preempts=False)
     report = replayed_file(read(DEMO), (engine, reader))
     booked = {
         (name, uuid): card.units - free
@@ -149,7 +149,11 @@ def test_a_pod_that_starves_beside_a_stream_of_small_ones_has_a_place_reserved()
 
     def wait_s(reserve_after: str) -> float:
         settings = SchedulerConfiguration.model_validate({"reserveAfter": reserve_after})
-        return next(one.wait_s for one in replayed_file(cluster, build_engine(settings)).placed if "whole" in one.pod)
+        return next(
+            one.wait_s
+            for one in replayed_file(cluster, build_engine(settings, preempts=False)).placed
+            if "whole" in one.pod
+        )
 
     assert wait_s("5m") <= 300 + 120 + 20
     assert wait_s("0") >= 1200

@@ -1,1 +1,0 @@
-"""Usual requests, and how much of the free GPU memory they can use: the measure of packing. Pure."""
