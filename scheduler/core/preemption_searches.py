@@ -91,22 +91,18 @@ class Searches(Work):
         self._search: _Search | None = None
         self.begun = 0
 
-    @property
-    def any(self) -> bool:
-        """True if `next` has work."""
-        if self._search is not None or self._preemptors.any_noted:
-            return True
-        return self._preemptors.any_due and self._first_due() is not None
-
     def rank(self, now_s: float) -> Rank | None:  # noqa: ARG002 - the same at any time
         """Return the priority of the pod whose search comes next; None if there is none."""
-        if self._search is None and self.any:
-            self._preemptors.settle(self._left_for)
-        return self._first_priority() if self.any else None
+        if self._search is not None:
+            return self._search.pod.priority
+        if not self._preemptors.any_due:
+            return None
+        self._preemptors.settle(self._left_for)
+        return self._first_due()
 
     def step(self, now_s: float, now_ns: int) -> Sequence[Effect] | None:  # noqa: ARG002 - writes no annotation
         """Run one step of the most important search."""
-        if not self.any:
+        if self.rank(now_s) is None:
             return None
         found = self._next(now_s)
         return () if found is None else self._effects(found)
@@ -217,14 +213,13 @@ class Searches(Work):
 
     def overlooks(self, pod: Pod) -> bool:
         """Return whether no search is due that may help this waiting pod, and nothing keeps it from one."""
-        if self._search is not None or self._preemptors.any_noted or self._preemptors.any_due:
+        if self._search is not None or self._preemptors.any_due:
             return False
         kept_out = self._nominations.full_for(pod) or pod.key.uid in self._failed_deletions
         return not kept_out and self._nominations.of(pod.key.uid) is None
 
     def _next(self, now_s: float) -> _PostFiltered | None:
         if self._search is None:
-            self._preemptors.settle(self._left_for)
             self._search = self._next_search()
         if self._search is None:
             return None
@@ -232,9 +227,6 @@ class Searches(Work):
         if ended:
             self._search = None
         return post_filtered
-
-    def _first_priority(self) -> int | None:
-        return self._first_due() if self._search is None else self._search.pod.priority
 
     def _first_due(self) -> int | None:
         """Return the priority of the most important due pod that can be nominated."""

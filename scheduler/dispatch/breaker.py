@@ -31,11 +31,16 @@ class Circuit(Enum):
 
 @dataclass(slots=True)
 class Breaker:
-    """State of one circuit. failures: consecutive ones, each after a trial. why: message of the last one."""
+    """State of one circuit. failures: consecutive ones, each after a trial. why: message of the last one.
+
+    other: message of the last one, if it is of another kind than `why`. Two kinds may alternate, and all waiting pods
+    are told of each change, so only the second failure of another kind in a row is one.
+    """
 
     state: Circuit = Circuit.HALF_OPEN
     failures: int = 0
     why: str = ""
+    other: str = ""
 
     @property
     def has_failed_again(self) -> bool:
@@ -45,14 +50,21 @@ class Breaker:
     def ended(self, error: BaseException | None) -> bool:
         """Record the outcome of a request; None: it succeeded. Return whether the circuit opens now."""
         if error is None or is_answer(error):
-            self.state, self.failures, self.why = Circuit.CLOSED, 0, ""
+            self.state, self.failures, self.why, self.other = Circuit.CLOSED, 0, "", ""
         elif isinstance(error, ApiError) and not isinstance(error, NotSent):
-            self.why = f"{error.status or NO_ANSWER}: {error.message}"
+            self._note(f"{error.status or NO_ANSWER}: {error.message}")
             if self.state is not Circuit.OPEN:
                 self.state = Circuit.OPEN
                 self.failures += 1
                 return True
         return False
+
+    def _note(self, why: str) -> None:
+        kind = failure_kind(why)
+        if failure_kind(self.why) in {"", kind} or failure_kind(self.other) == kind:
+            self.why, self.other = why, ""
+        else:
+            self.other = why
 
     def try_again(self) -> None:
         """Record that the back-off is over."""

@@ -112,11 +112,6 @@ class Preemptors:
         return uid in self._class_of
 
     @property
-    def any_noted(self) -> bool:
-        """Whether `settle` may find due classes."""
-        return bool(self._classes) and bool(self._noted)
-
-    @property
     def any_due(self) -> bool:
         """Whether `take` may return a search after `settle`."""
         return bool(self._classes) and (bool(self._noted) or bool(self._table.due.any()))

@@ -158,7 +158,7 @@ class SchedulingQueue:
         return True
 
     def next_unreported(self, failing: Callable[[str], str]) -> Pod | None:
-        """The best THROTTLED pod whose message does not say that its namespace fails; it counts as reported now."""
+        """The best THROTTLED pod whose message does not name how its namespace fails; it counts as reported now."""
         entry = self._throttled.next_unreported(failing)
         return None if entry is None else entry.pod
 

@@ -120,11 +120,8 @@ class ThrottledPods(Collection[Entry]):
         return entry
 
     def next_unreported(self, failing: Callable[[str], str]) -> Entry | None:
-        """Return the best pod whose message does not say that its namespace fails, and record that it does now.
-
-        The ways of failing may alternate, so another way is no news.
-        """
-        entry = self._best(key for key in self._by_namespace if failing(key[0]) and not key[1])
+        """Return the best pod whose message does not name how its namespace fails, and record that it does now."""
+        entry = self._best(key for key in self._by_namespace if failing(key[0]) not in {"", key[1]})
         if entry is not None:
             self.discard(entry)
             entry.reported = failing(entry.pod.key.namespace)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from scheduler.dispatch.breaker import Breaker, Circuit
+from scheduler.dispatch.breaker import NO_ANSWER, Breaker, Circuit, failure_kind
 from scheduler.kube.port import ApiError, ApiFailed, ApiForbidden, ApiNotFound, ApiSilent, ApiThrottled, NotSent
 
 NO_RIGHT = ApiForbidden('cannot create resource "pods/binding" in', 403)
@@ -48,3 +48,17 @@ def test_each_outcome_leads_along_an_arrow_of_the_picture(seed: int) -> None:
             failures = 0 if answered else failures + (failed and before is not Circuit.OPEN)
         assert (breaker.state, breaker.failures, bool(breaker.why)) == (expected, failures, failures > 0)
         assert opens == (expected is Circuit.OPEN and before is not Circuit.OPEN)
+
+
+def test_two_kinds_of_failures_that_alternate_are_told_as_the_first() -> None:
+    breaker, told = Breaker(), list[str]()
+    for error in (
+        ApiFailed("down", 503),
+        ApiSilent("no answer"),
+        ApiFailed("down", 503),
+        *[ApiSilent("no answer")] * 2,
+    ):
+        breaker.ended(error)
+        breaker.try_again()
+        told.append(failure_kind(breaker.why))
+    assert told == ["failures", "failures", "failures", "failures", NO_ANSWER]
