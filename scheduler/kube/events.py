@@ -1,6 +1,7 @@
 """Format of the Events of both programs, and series of repeated Events. Pure."""
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from cachetools import TTLCache
@@ -16,7 +17,9 @@ QUIET_S: Final = 300.0
 _LONGEST_INSTANCE: Final = 128
 # An object's name has at most 253 characters; the time in hexadecimal takes 17.
 _LONGEST_NAME: Final = 230
-_REMEMBERED: Final = 100_000
+_REMEMBERED_BYTES: Final = 32 * 1024 * 1024
+# Of one Event, besides its name and texts.
+_ENTRY_BYTES: Final = 400
 # A series ends after this time without a repeat: longer than an unschedulable pod waits for its next attempt.
 _SERIES_ENDS_S: Final = 2 * QUIET_S
 
@@ -85,6 +88,7 @@ class _Repeated:
     name: str
     count: int
     written_s: float  # monotonic
+    bytes: int
 
 
 _Key: TypeAlias = tuple[str, str, tuple[str, ...]]
@@ -94,9 +98,11 @@ class RepeatedEvents:
     """Recent Events, stored so that repeated ones become a series. Owned by the event loop."""
 
     def __init__(self) -> None:
-        """Stores the newest 100,000 names of Events, each until its series has ended."""
+        """Stores 32 MiB of the newest Events, which is some 50,000, each until its series has ended."""
         self._latest_s = 0.0
-        self._seen: TTLCache[_Key, _Repeated] = TTLCache(_REMEMBERED, _SERIES_ENDS_S, timer=lambda: self._latest_s)
+        self._seen: TTLCache[_Key, _Repeated] = TTLCache(
+            _REMEMBERED_BYTES, _SERIES_ENDS_S, timer=lambda: self._latest_s, getsizeof=attrgetter("bytes")
+        )
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -114,7 +120,8 @@ class RepeatedEvents:
         self._latest_s = now_s
         seen = self._seen.get(key)
         if seen is None:
-            self._seen[key] = _Repeated(event.name, 1, now_s)
+            size = _ENTRY_BYTES + sum(map(len, (event.name, event.object_uid, *constant_text)))
+            self._seen[key] = _Repeated(event.name, 1, now_s, size)
             return event
         self._seen[key] = seen  # extends its lifetime
         seen.count += 1
