@@ -247,7 +247,7 @@ async def test_silence_before_the_first_bookmark_ends_the_watch_normally(
     api: ApiServer, cluster_of: ClusterOf, since: str | None, sent: list[bytes]
 ) -> None:
     api.script = [streamed(*sent, then=api.held.wait())]
-    cluster = await cluster_of(watch=WatchOptions(stall_s=0.2))
+    cluster = await cluster_of(watch=WatchOptions(stall_s=0.5))
 
     await events(cluster, since)
 
