@@ -17,8 +17,8 @@ import structlog
 from scheduler.core.engine import Engine
 from scheduler.dispatch.dispatch import Dispatch
 from scheduler.dispatch.options import ServiceOptions
-from scheduler.intake.watches import WATCHED, watches_of
-from scheduler.kube.port import Cluster
+from scheduler.intake.watches import watches_of
+from scheduler.kube.port import KINDS, Cluster
 from scheduler.leader.leadership import Leadership
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import PodReader
@@ -55,7 +55,7 @@ class SchedulerService:
         self._schedules = False  # set once the tables match the cluster
         self._wake = asyncio.Event()
         self._until_stop: list[asyncio.Task[None]] = []
-        self.contact = Contact(WATCHED, clock.monotonic_s)
+        self.contact = Contact((kind.name for kind in KINDS), clock.monotonic_s)
         self.dispatch = Dispatch(
             cluster,
             engine,

@@ -1,10 +1,10 @@
 """The agenda: the one giver of the event loop's time to the core. Pure; time is an argument.
 
-    step ─▶ hints; if there are none: the best rank; of equal ranks, the work whose last step is longest ago ─▶ effects
+    step ─▶ a hint; without one, the best rank; of equal ranks, the work whose last step is longest ago ─▶ effects
 
 Work in the background comes last, but for a step now and then: pods that come without end must not keep it from its
-turn. After each of its steps it rests for a multiple of the time that the step took. Owned by the event loop; no method
-awaits.
+turn. After each of its steps it rests for a multiple of the time until the next step of the agenda. Owned by the event
+loop; no method awaits.
 """
 
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ class Work(ABC):
 
 
 class BackgroundWork(ABC):
-    """Work that nobody waits for. rest: multiple of the time of a step for which it rests afterwards."""
+    """Work that nobody waits for. rest: after a step it rests for this multiple of the step's time."""
 
     rest: ClassVar[float]
 

@@ -1,7 +1,9 @@
 """Attempts: the best pod of the queue gets a node and cards, or waits. Pure.
 
-pop ─▶ cycle ─┬─ Placement ─▶ Bind (assumed; dispatch binds it, then reports bound or bind_failed)
-└─ NoFit ─▶ the queue, for an event that helps its class ─▶ PostFilter ─▶ Unschedulable, Evict, Nominate
+    pop ─▶ cycle ─┬─ Placement ─▶ Bind (assumed; dispatch binds it, then reports bound or bind_failed)
+                  └─ NoFit ─▶ queue, for an event that helps its class ─▶ PostFilter ─▶ Unschedulable, Evict, Nominate
+
+Owned by the event loop; no method awaits.
 """
 
 from collections.abc import Sequence

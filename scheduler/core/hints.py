@@ -2,8 +2,8 @@
 
     cluster events ─▶ queue: classes that they may help ─▶ hint: a pod of the class fits ─▶ its best pod is decided next
 
-Also hands the events to whatever else follows them: searches for victims, nominations and reservations. Owned by the
-event loop; no method awaits.
+Also passes the events to the searches for victims and to the nomination checks. Owned by the event loop; no method
+awaits.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,14 @@
 """Dispatch, the one door out: carries out what the core decides, and all other writes to the API server.
 
-effect ─┬─ Bind ────────────▶ binding_tasks.py ─── volumes, Binding
-├─ Evict, Nominate ─▶ preemption_tasks.py ─ status, DELETE
-└─ Unschedulable ───▶ status.py ─────────── condition, Event
+    effect ─┬─ Bind ───────────────────────▶ binding_tasks.py ───── volumes, Binding
+            ├─ Evict ──────────────────────▶ preemption_tasks.py ── DELETE
+            ├─ Nominate ───────────────────▶ nomination_writer.py ─ status
+            ├─ Unschedulable, Reevaluated ─▶ status.py ──────────── condition, Event
+            ├─ Delay ──────────────────────▶ binding_tasks.py ───── condition
+            ├─ NodeAudited ────────────────▶ problems.py ────────── Event
+            └─ the others ─────────────────▶ log and metrics
+
+Owned by the event loop.
 """
 
 import asyncio

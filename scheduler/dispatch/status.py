@@ -219,4 +219,6 @@ class Status(Outbox[WaitingStatus]):
         elif state is not PodState.IN_FLIGHT and self._pods.get(entry.pod.uid) is entry and entry.differs:
             changed = shown is None or shown.status != latest.status
             await self._cluster.set_pod_condition(entry.pod, latest, changed=changed)
-            entry.shown = latest
+            # The watch may be ahead of the answer, and show what another program wrote since.
+            if entry.shown is shown:
+                entry.shown = latest

@@ -66,7 +66,7 @@ class Watched(Generic[T]):
 
 
 def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[Watched[Any], ...]:
-    """All watched kinds. Pods come last, because they are listed after the fencing delay."""
+    """All watched kinds: those of `port.KINDS`. Pods come last, because they are listed after the fencing delay."""
     return (
         Watched(port.NODES, handlers.nodes),
         Watched(port.NAMESPACES, handlers.namespaces, needed=False),
@@ -76,18 +76,6 @@ def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[W
         *(Watched(kind, partial(volume_handlers.handle, kind), needed=False) for kind in port.OF_STORAGE),
         Watched(port.PODS, handlers.pods),
     )
-
-
-# Names of the kinds.
-WATCHED: Final = frozenset(
-    kind.name
-    for kinds in (
-        (port.NODES, port.NAMESPACES, port.CONFIG_MAPS, port.DISRUPTION_BUDGETS, port.PODS),
-        port.SELECTING,
-        port.OF_STORAGE,
-    )
-    for kind in kinds
-)
 
 
 class Watches:

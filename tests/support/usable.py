@@ -1,8 +1,19 @@
-"""Fragmentation as defined in docs/packing.md, for one request and one node in plain Python."""
+"""Fragmentation as defined in docs/packing.md, for one request and one node in plain Python; shapes to try."""
 
 from collections.abc import Sequence
 
+from hypothesis import strategies as st
+
 from scheduler.plugins.fragmentation.requests_seen import Shape
+from scheduler.pods.gpu_request import Selection
+
+
+def shapes(*, fewest_cards: int) -> st.SearchStrategy[Shape]:
+    """Return requests of few sizes, some of which name the model A or exclude it."""
+    selections = [Selection(), Selection(frozenset("A")), Selection(excluded=frozenset("A"))]
+    return st.builds(
+        Shape, st.integers(0, 8_000), st.integers(fewest_cards, 3), st.integers(1, 9), st.sampled_from(selections)
+    )
 
 
 def usable(shape: Shape, free: Sequence[int], models: Sequence[str], cpu: int) -> float:

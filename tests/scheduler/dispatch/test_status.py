@@ -52,7 +52,8 @@ class Lost(ServiceObserver):
 class Written:
     """An API server that stores Events and conditions, or answers with the next of `answers`.
 
-    hangs: namespace whose requests get no answer. hanging: number of such requests.
+    hangs: namespace whose requests get no answer. hanging: number of such requests. late_s: how long after the write of
+    a condition its answer comes.
     """
 
     events: list[EventRecord] = field(default_factory=list)
@@ -63,6 +64,7 @@ class Written:
     tried_s: list[float] = field(default_factory=list)
     hangs: str = ""
     hanging: int = 0
+    late_s: float = 0.0
 
     async def _answer(self, namespace: str) -> None:
         if namespace == self.hangs:
@@ -85,6 +87,7 @@ class Written:
         await self._answer(pod.namespace)
         self.conditions.append((round(now_s()), condition.message))
         self.changed.append(changed)
+        await asyncio.sleep(self.late_s)
 
 
 class Desk:
@@ -287,6 +290,17 @@ async def test_a_condition_that_was_overwritten_is_written_again() -> None:
         desk.status.seen(showing("somebody else's again"))
         await asyncio.sleep(QUIET_S)
     assert [at_s for at_s, _ in desk.written.conditions] == [0, 10, 12]
+
+
+async def test_a_condition_that_was_overwritten_before_its_answer_came_is_written_again() -> None:
+    async with writing() as desk:
+        desk.written.late_s = 1.0
+        desk.fails(WAITING, because=no_fit(8))
+        await a_moment()
+        desk.status.seen(showing(no_fit(8).message))
+        desk.status.seen(showing("somebody else's"))
+        await asyncio.sleep(QUIET_S)
+    assert [at_s for at_s, _ in desk.written.conditions] == [0, 1]
 
 
 async def test_a_placed_pod_gets_no_message_and_one_that_is_gone_is_forgotten() -> None:

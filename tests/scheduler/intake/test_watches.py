@@ -4,9 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from itertools import pairwise
 
-from scheduler.intake.watches import in_slices
+from config.settings.scheduler import SchedulerConfiguration
+from scheduler.core.build import build_engine
+from scheduler.intake.event_handlers import EventHandlers
+from scheduler.intake.volume_handlers import VolumeHandlers
+from scheduler.intake.watches import in_slices, watched
 from scheduler.kube.objects import ObjectMeta, PodObject
-from scheduler.kube.port import Changed, WatchEvent
+from scheduler.kube.port import KINDS, Changed, WatchEvent
 
 BATCH: Sequence[WatchEvent[PodObject]] = [Changed(PodObject(ObjectMeta(f"p{number}"))) for number in range(256)]
 
@@ -44,3 +48,14 @@ async def test_during_a_batch_of_large_objects_others_run_every_few_events() -> 
     assert got == list(BATCH)
     assert turns > 50
     assert longest_s <= 0.008
+
+
+def test_every_kind_is_watched_once() -> None:
+    """Readiness asks after the kinds of `KINDS`: one without a watch would never be listed."""
+    engine, reader = build_engine(SchedulerConfiguration())
+    handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=lambda _: None)
+    volume_handlers = VolumeHandlers(engine.tables.change_volumes, report=lambda _: None, seen=lambda _: None)
+
+    names = [one.kind.name for one in watched(handlers, volume_handlers)]
+
+    assert sorted(names) == sorted(kind.name for kind in KINDS)

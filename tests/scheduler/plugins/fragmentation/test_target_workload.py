@@ -19,18 +19,10 @@ from scheduler.state.columns.arrays import ALL_ROWS
 from scheduler.state.tables import Tables
 from tests.support.builders import bound, card, pod, wire_node
 from tests.support.placing import on_card
-from tests.support.usable import usable
+from tests.support.usable import shapes, usable
 
 MODELS = {"A": 1, "B": 2}
-
-
-SHAPES = st.builds(
-    Shape,
-    st.integers(0, 8_000),
-    st.integers(1, 3),
-    st.integers(1, 9),
-    st.sampled_from([Selection(), Selection(frozenset("A")), Selection(excluded=frozenset("A"))]),
-)
+SHAPES = shapes(fewest_cards=1)
 
 
 @given(
