@@ -14,22 +14,17 @@ compared. The compared pods are on the nodes with the most memory that typical p
 nodes are measured again: the pod's node, and the node where the profile would place it.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from operator import attrgetter, itemgetter
 from typing import Final
-
-import numpy as np
 
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import Placement
 from scheduler.core.what_if_queries import Placing
 from scheduler.kube.objects import OwnerReference
 from scheduler.kube.port import DISRUPTION_BUDGETS
-from scheduler.plugins.fragmentation.measure import Fragmentation, measured
-from scheduler.plugins.fragmentation.target_workload import TargetWorkload
-from scheduler.plugins.fragmentation.workload import PodMix
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
 from scheduler.tools.defragment.leaving import MOST_SETS, Leaving, leaving
@@ -180,26 +175,26 @@ _LEAST_GAIN_UNITS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Moves that lower fragmentation. before, after: fragmentation of the whole cluster.
+    """Moves that lower fragmentation. free: allocatable units of the cluster.
 
-    gains: units that each move makes useful, in the order of the moves.
+    before, after: units among them that a typical pod cannot use. gains: units that each move makes useful, in order.
     """
 
-    before: Fragmentation
-    after: Fragmentation
+    free: float
+    before: float
+    after: float
     moves: tuple[Moved, ...]
     gains: tuple[float, ...]
 
 
 def lowered(engine: Engine, movable: Movable, most_moves: int) -> Lowered:
     """Find at most `most_moves` moves, each of which lowers fragmentation by at least one unit of memory."""
-    tables = engine.tables
-    workload = tables.fact(TargetWorkload).usual()
-    before, moves = measured(tables, workload).total(), list[Moved]()
-    gains = list[float]()
+    moves, gains = list[Moved](), list[float]()
+    before = engine.queries.fragmentation().total()
     with engine.queries.placing() as placing:
         while len(moves) < most_moves:
-            compared = ((_gain(engine, placing, workload, one), one) for one in _candidates(engine, movable, workload))
+            unusable = _unusable(engine, list(engine.tables.row_of))
+            compared = ((_gain(engine, placing, unusable, one), one) for one in _candidates(movable, unusable))
             allowed = (
                 (gain, one) for gain, one in compared if movable.together((*(moved.record for moved in moves), one))
             )
@@ -209,33 +204,31 @@ def lowered(engine: Engine, movable: Movable, most_moves: int) -> Lowered:
                 break
             moves.append(moved)
             gains.append(gain)
-        after = measured(tables, workload).total()
-    return Lowered(before, after, tuple(moves), tuple(gains))
+        after = engine.queries.fragmentation().total()
+    return Lowered(before.free, before.unusable, after.unusable, tuple(moves), tuple(gains))
 
 
-def _candidates(engine: Engine, movable: Movable, workload: PodMix) -> Iterator[PodRecord]:
+def _unusable(engine: Engine, nodes: Sequence[str]) -> dict[str, float]:
+    """Return the units of each node that a typical pod cannot use now."""
+    return dict(zip(nodes, engine.queries.fragmentation(nodes).unusable.tolist(), strict=True))
+
+
+def _candidates(movable: Movable, unusable: Mapping[str, float]) -> Iterator[PodRecord]:
     """Yield the largest pods with GPU memory of each node, from nodes with the most unusable memory."""
-    tables = engine.tables
-    unusable = measured(tables, workload).unusable
-    rows = [tables.row_of[node] for node in movable.nodes]
-    for row in nlargest(_NODES_COMPARED, rows, key=lambda row: (unusable[row], -tables.rank[row])):
-        asking = [record for record in movable.on(tables.names[row]) if record.pod.template.gpu_units]
+    for node in nsmallest(_NODES_COMPARED, movable.nodes, key=lambda node: (-unusable[node], node)):
+        asking = [record for record in movable.on(node) if record.pod.template.gpu_units]
         yield from nlargest(_PODS_OF_NODE, asking, key=_units)
 
 
-def _gain(engine: Engine, placing: Placing, workload: PodMix, record: PodRecord) -> float:
-    """Return the units that become usable by the move; 0 if there is no other placement."""
-    tables = engine.tables
-    mark, source = placing.mark, tables.row_of[record.node]
-    without = _unusable(engine, workload, [source])
+def _gain(engine: Engine, placing: Placing, unusable: Mapping[str, float], record: PodRecord) -> float:
+    """Return the units that become usable by the move; 0 if there is no other placement. unusable: now, by node."""
+    mark = placing.mark
     moved = _made(engine, placing, record)
     if moved is None:
         return 0.0
-    target = tables.row_of[moved.place.node]
-    after = _unusable(engine, workload, sorted({source, target}))
+    after = _unusable(engine, sorted({record.node, moved.place.node}))
     placing.undo(mark)
-    before = without if source == target else without + _unusable(engine, workload, [target])
-    return before - after
+    return sum(unusable[node] - left for node, left in after.items())
 
 
 def _made(engine: Engine, placing: Placing, record: PodRecord) -> Moved | None:
@@ -247,10 +240,6 @@ def _made(engine: Engine, placing: Placing, record: PodRecord) -> Moved | None:
         placing.undo(mark)
         return None
     return Moved(record, cards, moving, place)
-
-
-def _unusable(engine: Engine, workload: PodMix, rows: Sequence[int]) -> float:
-    return measured(engine.tables, workload, np.array(rows, dtype=np.intp)).total().unusable
 
 
 def _units(record: PodRecord) -> int:
@@ -340,7 +329,7 @@ def plan_for_usual(
         most_moves=most_moves,
         place=None,
         moves=tuple(_move(movable, one, f"{gain:.1f} units become useful", gain) for one, gain in told),
-        fragmentation=FragmentedUnits(free=found.before.free, before=found.before.unusable, after=found.after.unusable),
+        fragmentation=FragmentedUnits(free=found.free, before=found.before, after=found.after),
     )
     return MovePlan(answer, found.moves)
 

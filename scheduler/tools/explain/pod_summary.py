@@ -13,8 +13,6 @@ from scheduler.core.scheduling_cycle import Outcome, Placement, PodEvaluation
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.port import DISRUPTION_BUDGETS, PodKey
-from scheduler.plugins.fragmentation.measure import measured
-from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.plugins.preemption.default_preemption import TERMINATING
 from scheduler.plugins.volume.volume_binding import UNBOUND
 from scheduler.pods.gpu_request import ComputeMode, unit_name
@@ -240,7 +238,7 @@ def what_if(reading: ClusterSnapshot, pod: Pod, replicas: int, words: tuple[str,
     """Place copies one at a time, next to the pods that have a node; waiting pods are ignored."""
     places: list[NodeAndCards] = []
     stops: Explanation | None = None
-    before = _left(reading.engine.tables)
+    before = _left(reading.engine)
     with reading.engine.queries.placing() as placing:
         for number in range(replicas):
             copy = replace(pod, key=PodKey(pod.key.namespace, f"{pod.key.name}-{number}", f"what-if-{number}"))
@@ -249,7 +247,7 @@ def what_if(reading: ClusterSnapshot, pod: Pod, replicas: int, words: tuple[str,
                 stops = judged(reading, copy, (), state="waits")
                 break
             places.append(place)
-        after = _left(reading.engine.tables)
+        after = _left(reading.engine)
     return WhatIfAnswer(
         pod=str(pod.key),
         words=(*words, asks(pod, reading.unit_mib)),
@@ -263,6 +261,6 @@ def what_if(reading: ClusterSnapshot, pod: Pod, replicas: int, words: tuple[str,
     )
 
 
-def _left(tables: Tables) -> FreeMemory:
-    free, unusable = measured(tables, tables.fact(TargetWorkload).usual()).total()
+def _left(engine: Engine) -> FreeMemory:
+    free, unusable = engine.queries.fragmentation().total()
     return FreeMemory(free=round(free), fragmented=round(unusable))

@@ -104,7 +104,7 @@ class _Page:
 
     def __init__(self, view: ClusterView, problem: Callable[[], str]) -> None:
         engine = view.reading.engine
-        self.history = UsageHistory(engine.tables, engine.queue.lengths)
+        self.history = UsageHistory(engine)
         self._view, self._problem, self._tables = view, problem, engine.tables
         # Versions of another process are meaningless.
         self._instance = uuid.uuid4().hex

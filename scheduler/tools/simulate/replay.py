@@ -45,8 +45,7 @@ from scheduler.kube.port import (
     PodKey,
 )
 from scheduler.kube.problem import Problem
-from scheduler.plugins.fragmentation.measure import Fragmentation, measured
-from scheduler.plugins.fragmentation.target_workload import TargetWorkload
+from scheduler.plugins.fragmentation.measure import Fragmentation
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.pods.pod_volumes import ClaimKey
@@ -339,8 +338,7 @@ class _Replay:
     # The end
 
     def _measured(self) -> Fragmentation:
-        tables = self._engine.tables
-        return measured(tables, tables.fact(TargetWorkload).usual()).total()
+        return self._engine.queries.fragmentation().total()
 
     def _report(self) -> Report:
         fragmentation = self._fragmentation or self._measured()

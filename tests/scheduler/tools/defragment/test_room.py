@@ -12,8 +12,6 @@ import pytest
 from scheduler.core.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.objects import OwnerReference
-from scheduler.plugins.fragmentation.measure import measured
-from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.pods.pod import Pod
 from scheduler.state.ledger import of_tables
 from scheduler.tools.defragment.movable import Movable, Moved, in_turn, successor
@@ -341,9 +339,8 @@ def test_each_move_lowers_it_and_the_last_one_leaves_nothing_to_do() -> None:
     assert of_tables(built.tables) == before
     assert len(found.moves) == 2
     assert min(found.gains) >= 1.0
-    assert found.before == measured(built.tables, built.tables.fact(TargetWorkload).usual()).total()
-    assert found.after.unusable == pytest.approx(found.before.unusable - sum(found.gains))
-    assert found.after.free == found.before.free
+    assert (found.free, found.before) == built.queries.fragmentation().total()
+    assert found.after == pytest.approx(found.before - sum(found.gains))
 
 
 def test_at_most_as_many_as_are_allowed() -> None:

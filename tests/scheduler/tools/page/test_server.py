@@ -122,7 +122,7 @@ async def test_history_has_the_figures_of_now(page: Browser) -> None:
 def test_history_knows_what_no_usual_pod_can_use() -> None:
     made = engine(a=[16, 16], b=[8])
     made.tables.pod_seen(pod("usual", 16), 0.0)
-    assert point(made.tables, 0, 0.0).fragmented == round(8 / 40, 4)
+    assert point(made, 0.0).fragmented == round(8 / 40, 4)
 
 
 async def test_every_answer_forbids_what_the_page_does_not_need(page: Browser) -> None:
