@@ -231,9 +231,12 @@ class SchedulingCycle:
         fits, evaluation = self._runtime.fits_on(pod, rows)
         return fits, _wakes_on(evaluation)
 
-    def fits_uncached(self, pod: Pod, rows: RowArray) -> bool:
-        """Compute `fits_on` without the cache: valid even while pods are lifted from the tables."""
-        return self._runtime.evaluated_on(pod, rows)[0]
+    def fits_uncached(self, pod: Pod, rows: RowArray, only: frozenset[int] | None = None) -> bool:
+        """Compute `fits_on` without the cache: valid even while pods are lifted from the tables.
+
+        only: the only card slots that the pod may use; None for all cards.
+        """
+        return self._runtime.evaluated_on(pod, rows, only)[0]
 
     def minimum_request(self, pod: Pod) -> Int64Array:
         """Return int64[amounts]: the pod's minimum request on a row, whatever its rules read."""

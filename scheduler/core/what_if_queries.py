@@ -160,11 +160,18 @@ class Placing:
         with self._nominations.seen_by(pod):
             return self._cycles[pod.scheduler_name].fits_on(pod, rows)[0]
 
-    def put(self, pod: Pod, placement: Placement) -> None:
-        """Book the pod on the placement's node and cards, whether or not it fits."""
-        row = self._tables.row_of[placement.node]
-        self._tables.assume(pod, row, placement.cards, placement.annotations, placement.volumes)
-        self._journal.append(partial(self._cycles[pod.scheduler_name].unreserve, pod))
+    def repeat(self, placement: Placement) -> bool:
+        """Place the pod again on the same node and cards, if the rules accept that now. Returns whether they do."""
+        pod, row, tables = placement.pod, self._tables.row_of[placement.node], self._tables
+        indexes = {share.index for share in placement.cards}
+        slots = frozenset(slot for slot, its in enumerate(tables.cards.slots[row]) if its.card.index in indexes)
+        cycle = self._cycles[pod.scheduler_name]
+        with self._nominations.seen_by(pod):
+            if not cycle.fits_uncached(pod, np.array([row], dtype=np.intp), slots):
+                return False
+        tables.assume(pod, row, placement.cards, placement.annotations, placement.volumes)
+        self._journal.append(partial(cycle.unreserve, pod))
+        return True
 
     def leave_out(self, record: PodRecord) -> None:
         """Remove a pod from its node, which must exist."""

@@ -185,9 +185,9 @@ class Runtime:
         behind = self.tables.changes.version - kept.version
         return not kept.unschedulable and behind > max(_FEW_CHANGES, rows)
 
-    def evaluated_on(self, pod: Pod, rows: RowArray) -> tuple[bool, Evaluation]:
-        """Compute `fits_on` without the cache; valid even while pods are lifted from the tables."""
-        judged = self.begin(pod)
+    def evaluated_on(self, pod: Pod, rows: RowArray, only: frozenset[int] | None = None) -> tuple[bool, Evaluation]:
+        """Compute `fits_on` without the cache; valid even while pods are lifted from the tables. only: see `begin`."""
+        judged = self.begin(pod, only)
         left = self.left(pod, judged, judged.rules.filters, rows, self.tables.valid[rows])
         return not judged.unschedulable and bool(left.any()), judged
 

@@ -87,23 +87,19 @@ def successor(pod: Pod) -> Pod:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A move. record: the leaving pod. cards: its current cards, index to units. moving: its successor.
-
-    place: destination.
-    """
+    """A move. record: the leaving pod. cards: its current cards, index to units. place: its successor's placement."""
 
     record: PodRecord
     cards: Mapping[int, int]
-    moving: Pod
     place: Placement
 
 
-def in_turn(engine: Engine, placing: Placing, moves: Sequence[Moved]) -> list[Moved] | None:
+def in_turn(placing: Placing, moves: Sequence[Moved]) -> list[Moved] | None:
     """Return the moves in a possible order; None if there is none. The tables are restored."""
     mark, waiting, ordered = placing.mark, list(moves), list[Moved]()
     try:
         while waiting:
-            made = next((one for one in waiting if _made(engine, placing, one)), None)
+            made = next((one for one in waiting if _made(placing, one)), None)
             if made is None:
                 return None
             waiting.remove(made)
@@ -113,29 +109,14 @@ def in_turn(engine: Engine, placing: Placing, moves: Sequence[Moved]) -> list[Mo
     return ordered
 
 
-def _made(engine: Engine, placing: Placing, one: Moved) -> bool:
+def _made(placing: Placing, one: Moved) -> bool:
     """Make the move if it is possible now. Returns whether it was."""
     mark = placing.mark
     placing.leave_out(one.record)
-    if placing.fits(one.moving, one.place.node) and _has_room(engine, one):
-        placing.put(one.moving, one.place)
+    if placing.repeat(one.place):
         return True
     placing.undo(mark)
     return False
-
-
-def _has_room(engine: Engine, one: Moved) -> bool:
-    """Return whether exactly these cards are free. The node must have room for the pod in all other respects."""
-    tables = engine.tables
-    row, stored = tables.row_of[one.place.node], tables.cards.stored
-    slot_of = {slot.card.index: number for number, slot in enumerate(tables.cards.slots[row])}
-    request = one.moving.template.gpu_request
-    for share in one.place.cards:
-        slot = slot_of[share.index]
-        alone = stored.holders[slot, row] == 0 if request is not None and request.exclusive else True
-        if stored.free[slot, row] < share.units or stored.exclusive[slot, row] or not alone:
-            return False
-    return True
 
 
 def kept_free(place: NodeAndCards | None, moves: Sequence[Move]) -> Mapping[str, frozenset[int]]:

@@ -94,7 +94,7 @@ class _Search:
             self._placing.undo()
             if place is None or len(moves) > self._most:
                 continue
-            if (ordered := in_turn(self._engine, self._placing, moves)) is not None:
+            if (ordered := in_turn(self._placing, moves)) is not None:
                 self.best = RoomFound(place, tuple(ordered))
                 self._most = len(moves) - 1
                 return
@@ -136,7 +136,7 @@ class _Search:
         if place is None:
             return False
         if place.node != record.node or {share.index for share in place.cards} != cards.keys():
-            self._moves.append(Moved(record, cards, moving, place))
+            self._moves.append(Moved(record, cards, place))
         return self._movable.together(moved.record for moved in self._moves)
 
     def _chained(self, record: PodRecord, moving: Pod, chain: int) -> Placement | None:
@@ -233,13 +233,13 @@ def _gain(engine: Engine, placing: Placing, unusable: Mapping[str, float], recor
 
 def _made(engine: Engine, placing: Placing, record: PodRecord) -> Moved | None:
     """Make the move. None if the pod would go where it is, or nowhere; nothing is changed then."""
-    mark, cards, moving = placing.mark, cards_of(engine.tables, record), successor(record.pod)
+    mark, cards = placing.mark, cards_of(engine.tables, record)
     placing.leave_out(record)
-    place = placing.place(moving)
+    place = placing.place(successor(record.pod))
     if place is None or (place.node == record.node and {share.index for share in place.cards} == cards.keys()):
         placing.undo(mark)
         return None
-    return Moved(record, cards, moving, place)
+    return Moved(record, cards, place)
 
 
 def _units(record: PodRecord) -> int:

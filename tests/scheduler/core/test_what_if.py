@@ -102,6 +102,27 @@ def test_an_opening_that_was_noted_before_is_still_there() -> None:
     assert isinstance(decided(built, 1.0), Placement)
 
 
+@pytest.mark.parametrize(
+    ("there", "again"),
+    [
+        pytest.param([], True, id="nobody"),
+        pytest.param([pod("other", 6)], False, id="a pod on the same card"),
+        pytest.param([pod("other", 6, requests={"cpu": "60"}), pod("more", requests={"cpu": "4"})], False, id="no CPU"),
+    ],
+)
+def test_a_placement_is_repeated_where_the_same_card_is_still_free(there: list[Pod], again: bool) -> None:  # noqa: FBT001 - a case
+    built = engine(a=[16, 12])
+    asks = pod("p", 11, requests={"cpu": "4"})
+    with built.queries.placing() as placing:
+        place = placing.place(asks)
+        assert place is not None
+        placing.undo()
+        assert [placing.place(one) is not None for one in there] == [True] * len(there)
+        assert placing.repeat(place) is again
+        record = built.tables.record(asks.key.uid)
+        assert (None if record is None else record.written.per_card) == ({1: 11} if again else None)
+
+
 class Counting(PermitPlugin):
     """Counts the pods that it is asked about, as a rule about groups would."""
 

@@ -315,10 +315,10 @@ def test_moves_that_wait_for_each_other_have_no_order() -> None:
         for record, node in ((p, "b"), (q, "a")):
             place = placing.place(successor(record.pod), node)
             assert place is not None
-            swapped.append(Moved(record, {0: 1}, successor(record.pod), place))
+            swapped.append(Moved(record, {0: 1}, place))
         placing.undo(mark)
-        assert in_turn(built, placing, swapped) is None
-        assert in_turn(built, placing, []) == []
+        assert in_turn(placing, swapped) is None
+        assert in_turn(placing, []) == []
 
 
 def half_used(cards: int) -> Engine:
