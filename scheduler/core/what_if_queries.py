@@ -16,9 +16,10 @@ from scheduler.core.scheduling_cycle import Outcome, Placement, PodEvaluation, S
 from scheduler.framework.preemption import PostFilterResult
 from scheduler.plugins.fragmentation.measure import Measured, measured
 from scheduler.plugins.fragmentation.target_workload import TargetWorkload
+from scheduler.plugins.preemption.leaving import leaving
 from scheduler.pods.pod import Pod
 from scheduler.state.available_after_preemption import AvailabilityByPriority
-from scheduler.state.columns.arrays import ALL_ROWS, Int64Array
+from scheduler.state.columns.arrays import ALL_ROWS
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
@@ -74,9 +75,19 @@ class WhatIfQueries:
         """Evaluate every rule on every node for the pod. Call this within `nominations.seen_by`."""
         return self._cycles[pod.scheduler_name].evaluate(pod)
 
-    def minimum_request(self, pod: Pod) -> Int64Array:
-        """Return int64[amounts]: the minimum request of the pod on a row, in plain amounts."""
-        return self._cycles[pod.scheduler_name].minimum_request(pod)
+    def leaving(
+        self, pod: Pod, potential: Mapping[str, Collection[PodRecord]], most_nodes: int
+    ) -> list[tuple[PodRecord, ...]]:
+        """Return sets of pods, each of one node, that would have to leave so that an unschedulable pod fits there.
+
+        Fewest pods first; all pods are equally important. The sets suffice by plain amounts, but the rules may still
+        reject the pod. potential: by node, pods that may leave; those that are left out count as gone.
+        most_nodes: number of nodes examined pod by pod.
+        """
+        cycle = self._cycles[pod.scheduler_name]
+        with self._nominations.seen_by(pod):
+            rows = cycle.evaluate(pod).resolvable
+            return leaving(pod, cycle.minimum_request(pod), self._tables, rows, potential, most_nodes=most_nodes)
 
     def fragmentation(self, nodes: Sequence[str] | None = None) -> Measured:
         """Measure the free memory that typical pods cannot use: of each of these nodes in order, or of each row.

@@ -9,7 +9,7 @@ pods and many small ones often free the same amount, so every choice of a few po
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from itertools import combinations
+from itertools import combinations, compress
 from math import comb
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -36,6 +36,8 @@ _MOST_SETS: Final = 16
 _MOST_COMPARED: Final = 256
 _FEWEST_OPEN: Final = 2
 _MOST_OPEN: Final = 10
+# There are too many alternatives to more victims.
+_MOST_FEW: Final = 3
 _NAMES: Final = {
     Amount.CPU_MILLIS: CPU,
     Amount.MEMORY_BYTES: MEMORY,
@@ -86,11 +88,13 @@ def by_amounts(
     *,
     gpu_mem: str,
     potential: Sequence[PodRecord] | None = None,
+    alternatives: bool = False,
 ) -> tuple[list[Candidate], tuple[str, ...]]:
     """Return the victims for each set of cards, cheapest first; or none, and the amounts that are too small.
 
     minimum: int64[amounts], the pod's minimum request. gpu_mem: the resource's name. potential: pods that may be
-    evicted; None for all of lower priority. The rules may require more victims.
+    evicted; None for all of lower priority. alternatives: also other victims for the same cards, see `_few`. The rules
+    may require more victims.
     """
     potential = lower(pod, tables, row) if potential is None else potential
     asked = [amount for amount in Amount if amount is not Amount.CARD_UNITS and minimum[amount] != NOTHING]
@@ -107,14 +111,18 @@ def by_amounts(
     request = pod.template.gpu_request if minimum[Amount.CARD_UNITS] != NOTHING else None
     short = tuple(_reason(amount, gpu_mem) for amount, room in zip(asked, rooms, strict=True) if room < 0)
     if request is None:
-        return ([], short) if short else ([_candidate(row, None, _victims(holders, rooms, {}))], ())
+        chosen = () if short else _few(holders, rooms, {}) if alternatives else (_victims(holders, rooms, {}),)
+        return [_candidate(row, None, victims) for victims in chosen], short
     on_cards = _rooms_on_cards(tables, row, request, holders)
     if short or len(on_cards) < request.cards:
         return [], short or (memory_reason(request),)
     found = []
     for slots in _sets(request, holders, on_cards):
         own = {slot: on_cards[slot] for slot in slots}
-        found.append(_candidate(row, slots, _fewest(holders, rooms, own, exclusive=request.exclusive)))
+        if alternatives:
+            found += [_candidate(row, slots, few) for few in _few(holders, rooms, own, exclusive=request.exclusive)]
+        else:
+            found.append(_candidate(row, slots, _fewest(holders, rooms, own, exclusive=request.exclusive)))
     return sorted(found, key=attrgetter("key", "slots")), ()
 
 
@@ -224,32 +232,74 @@ def _victims(
     return victims
 
 
+class _Open(NamedTuple):
+    """Pods on the cards, or that hold some of a short amount. forced: all of these must leave; pods: some of these."""
+
+    forced: list[_Holder]
+    pods: list[_Holder]
+    short: list[int]
+
+    @classmethod
+    def of(
+        cls, holders: Sequence[_Holder], rooms: Sequence[int], on_cards: dict[int, int], *, exclusive: bool
+    ) -> "_Open":
+        """Return the pods. The arguments are as for `_victims`."""
+        short = [place for place, room in enumerate(rooms) if room < sum(holder.amounts[place] for holder in holders)]
+        forced, pods = list[_Holder](), list[_Holder]()
+        for holder in holders:
+            here = any(slot in on_cards for slot in holder.on)
+            if here and (exclusive or holder.record.exclusive):
+                forced.append(holder)
+            elif here or any(holder.amounts[place] for place in short):
+                pods.append(holder)
+        return cls(forced, pods, short)
+
+    def amounts(self, rooms: Sequence[int], on_cards: dict[int, int]) -> tuple[Int64Array, Int64Array]:
+        """Return (int64[pods, amounts]: what each holds, int64[amounts]: what pods that stay may hold together)."""
+        held = [
+            [*(pod.on.get(slot, 0) for slot in on_cards), *(pod.amounts[place] for place in self.short)]
+            for pod in self.pods
+        ]
+        room = [*on_cards.values(), *(rooms[place] for place in self.short)]
+        return np.array(held, dtype=np.int64), np.array(room, dtype=np.int64)
+
+
 def _fewest(
     holders: Sequence[_Holder], rooms: Sequence[int], on_cards: dict[int, int], *, exclusive: bool
 ) -> list[_Holder]:
     """Return the victims with the smallest key among a few choices; otherwise the holders that cannot be put back."""
-    short = [place for place, room in enumerate(rooms) if room < sum(holder.amounts[place] for holder in holders)]
-    forced, open_to = [], []
-    for holder in holders:
-        here = any(slot in on_cards for slot in holder.on)
-        if here and (exclusive or holder.record.exclusive):
-            forced.append(holder)
-        elif here or any(holder.amounts[place] for place in short):
-            open_to.append(holder)
+    forced, pods, _ = of = _Open.of(holders, rooms, on_cards, exclusive=exclusive)
     # Of two such pods, evicting the less important one is always better, if it suffices.
-    if not _FEWEST_OPEN < len(open_to) <= _MOST_OPEN:
+    if not _FEWEST_OPEN < len(pods) <= _MOST_OPEN:
         return _victims(holders, rooms, on_cards, exclusive=exclusive)
-    held = np.array(
-        [[*(h.on.get(slot, 0) for slot in on_cards), *(h.amounts[place] for place in short)] for h in open_to],
-        dtype=np.int64,
-    )
-    room = np.array([*on_cards.values(), *(rooms[place] for place in short)], dtype=np.int64)
-    if not forced and (one := _only_one(open_to, (held >= held.sum(axis=0) - room).all(axis=1).tolist())) is not None:
+    held, room = of.amounts(rooms, on_cards)
+    if not forced and (one := _only_one(pods, (held >= held.sum(axis=0) - room).all(axis=1).tolist())) is not None:
         return [one]
-    goes = _choices(len(open_to))
-    goes = goes[((~goes).astype(np.int64) @ held <= room).all(axis=1)]
-    best = goes[_least_key([*open_to, *forced], np.hstack((goes, np.ones((len(goes), len(forced)), dtype=np.bool_))))]
-    return [*forced, *(holder for holder, gone in zip(open_to, best.tolist(), strict=True) if gone)]
+    goes = _sufficient(held, room)
+    best = goes[_least_key([*pods, *forced], np.hstack((goes, np.ones((len(goes), len(forced)), dtype=np.bool_))))]
+    return [*forced, *compress(pods, best)]
+
+
+def _few(
+    holders: Sequence[_Holder], rooms: Sequence[int], on_cards: dict[int, int], *, exclusive: bool = False
+) -> list[list[_Holder]]:
+    """Return `_fewest`, then other choices of as many victims or one more, of the first pods if they are many."""
+    best = _fewest(holders, rooms, on_cards, exclusive=exclusive)
+    of = _Open.of(holders, rooms, on_cards, exclusive=exclusive)
+    fewest = len(best) - len(of.forced)
+    if not 0 < fewest <= _MOST_FEW:
+        return [best]
+    held, room = of.amounts(rooms, on_cards)
+    goes = _sufficient(held[:_MOST_OPEN], room - held[_MOST_OPEN:].sum(axis=0))[::-1]
+    count = np.count_nonzero(goes, axis=1)
+    few = goes[(count == fewest) | (count == fewest + 1)]
+    return [best, *([*of.forced, *compress(of.pods, choice)] for choice in few)]
+
+
+def _sufficient(held: Int64Array, room: Int64Array) -> BoolArray:
+    """Return bool[choices, pods]: every choice of pods to leave after which the others hold at most `room`."""
+    goes = _choices(len(held))
+    return goes[((~goes).astype(np.int64) @ held <= room).all(axis=1)]
 
 
 def _only_one(holders: Sequence[_Holder], enough: Sequence[bool]) -> _Holder | None:

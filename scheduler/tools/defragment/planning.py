@@ -3,7 +3,7 @@
 For one pod, the plan has the fewest moves that make room for it:
 
     for each node, pods that would have to leave ──▶ the pod is put there ──▶ each of those is placed elsewhere
-         (the fewest first, `leaving`)             so that its room is kept     by the profile's filters and scores
+       (the fewest first: the engine's answer)     so that its room is kept     by the profile's filters and scores
 
 If one of these pods finds no node, others may leave for it: a chain of at most `_LONGEST_CHAIN` moves. The number of
 nodes examined pod by pod, of sets of pods, and of placements (MOST_TRIES) is limited. So the plan may not be the
@@ -27,7 +27,6 @@ from scheduler.kube.objects import OwnerReference
 from scheduler.kube.port import DISRUPTION_BUDGETS
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
-from scheduler.tools.defragment.leaving import MOST_SETS, Leaving, leaving
 from scheduler.tools.defragment.movable import Movable, Moved, in_turn, successor
 from scheduler.tools.defragment.text import Defragmentation, FragmentedUnits, Move
 from scheduler.tools.explain.answers import NodeAndCards
@@ -78,15 +77,15 @@ class _Search:
 
     def try_all(self, pod: Pod, chain: int) -> None:
         """Try every set of leaving pods that may lead to fewer moves. chain: see `_LONGEST_CHAIN`."""
-        for found in leaving(self._engine, self._movable, pod, MOST_NODES)[:MOST_SETS]:
+        for found in self._engine.queries.leaving(pod, self._movable.nodes, MOST_NODES):
             # A chain has at least one more move than leaving pods.
-            if len(found.records) + bool(chain) > self._most or self._tries >= MOST_TRIES:
+            if len(found) + bool(chain) > self._most or self._tries >= MOST_TRIES:
                 return
             self._try(pod, found, chain)
 
-    def _try(self, pod: Pod, found: Leaving, chain: int) -> None:
+    def _try(self, pod: Pod, found: Sequence[PodRecord], chain: int) -> None:
         """Try a set: first, all its pods leave before one is placed; then one at a time, which always has an order."""
-        for self._one_by_one in (False, True) if chain or len(found.records) > 1 else (False,):
+        for self._one_by_one in (False, True) if chain or len(found) > 1 else (False,):
             place = self._with_room(pod, found, chain)
             moves = list(self._moves)
             self._moves.clear()
@@ -99,21 +98,21 @@ class _Search:
                 self._most = len(moves) - 1
                 return
 
-    def _with_room(self, pod: Pod, found: Leaving, chain: int) -> Placement | None:
+    def _with_room(self, pod: Pod, found: Sequence[PodRecord], chain: int) -> Placement | None:
         """Place the pod with the leaving pods elsewhere. None if that fails; everything is then restored."""
         mark, moved = self._placing.mark, len(self._moves)
-        uids = {record.pod.key.uid for record in found.records}
+        uids = {record.pod.key.uid for record in found}
         if uids & self._leaving:
             return None
         self._leaving |= uids
-        on = {record.pod.key.uid: cards_of(self._engine.tables, record) for record in found.records}
-        for record in found.records:
+        on = {record.pod.key.uid: cards_of(self._engine.tables, record) for record in found}
+        for record in found:
             self._placing.leave_out(record)
-        place = self._place(pod, found.node)
+        place = self._place(pod, found[0].node)
         if place is not None and self._one_by_one:
-            for record in found.records:
+            for record in found:
                 self._placing.bring_back(record)
-        left = _hardest_first(found.records)
+        left = _hardest_first(found)
         while place is not None and left:
             record = left.pop(0)
             spare = self._most - len(self._moves) - len(left) - 1
@@ -141,14 +140,14 @@ class _Search:
 
     def _chained(self, record: PodRecord, moving: Pod, chain: int) -> Placement | None:
         """Make other pods leave so that the successor `moving` of `record` finds a node."""
-        sets = leaving(self._engine, self._movable, moving, _NODES_OF_CHAIN)[:_SETS_OF_CHAIN]
+        sets = self._engine.queries.leaving(moving, self._movable.nodes, _NODES_OF_CHAIN)
         mark = self._placing.mark
-        for found in sets:
-            if len(found.records) > chain or self._tries >= MOST_TRIES:
+        for found in sets[:_SETS_OF_CHAIN]:
+            if len(found) > chain or self._tries >= MOST_TRIES:
                 return None
             if self._one_by_one:
                 self._placing.bring_back(record)
-            place = self._with_room(moving, found, chain - len(found.records))
+            place = self._with_room(moving, found, chain - len(found))
             if place is None:
                 self._placing.undo(mark)
                 continue

@@ -241,6 +241,38 @@ def test_of_each_set_of_cards_those_go_that_matter_least(
     assert [(one.key, one.slots) for one in found] == sorted((one.key, one.slots) for one in found)
 
 
+@settings(max_examples=100)
+@given(
+    there=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 4), st.integers(0, 4)), min_size=2, max_size=8),
+    asked=st.tuples(st.integers(1, 2), st.integers(1, 6), st.integers(0, 12)),
+)
+def test_alternatives_are_all_choices_of_as_many_pods_or_one_more(
+    there: list[tuple[int, int, int]], asked: tuple[int, int, int]
+) -> None:
+    built = node_with([16, 16], cpu=str(CORES))
+    for number, (slot, units, cores) in enumerate(there):
+        runs(built, f"v{number}", "a", card=slot, units=units, requests={"cpu": str(cores)})
+    cards, more, cores = asked
+    free = int(built.tables.cards.stored.free[:2, 0].min())
+    waiting = pod(
+        "p", cards * (free + more), priority=1, requests={"cpu": str(cores)}, annotations={GPU_COUNT: str(cards)}
+    )
+
+    found, _ = by_amounts(waiting, minimum(waiting), built.tables, 0, gpu_mem=GPU_MEM, alternatives=True)
+
+    for slots in {one.slots for one in found if one.slots and one.victims}:
+        every = {
+            frozenset(record.pod.key.name for record in gone) for gone in choices(built.tables, waiting, "a", slots)
+        }
+        fewest = min(map(len, every))
+        chosen = {frozenset(record.pod.key.name for record in one.victims) for one in found if one.slots == slots}
+        assert chosen <= every
+        # Pods that hold none of what is short are left out.
+        useful = set().union(*chosen)
+        few = {names for names in every if len(names) <= fewest + 1 and names <= useful}
+        assert chosen == few or fewest > 3
+
+
 def test_who_goes_already_goes_before_others_and_no_more_of_them_than_needed() -> None:
     built = node_with([12])
     for number in range(4):
