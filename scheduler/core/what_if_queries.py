@@ -4,7 +4,7 @@ Each `with` block restores the tables when it ends and wakes no pod, so a query 
 queries run in steps; other work may run between steps. Owned by the event loop; no method awaits.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -14,12 +14,9 @@ import numpy as np
 
 from scheduler.core.scheduling_cycle import Outcome, Placement, PodEvaluation, SchedulingCycle
 from scheduler.framework.preemption import PostFilterResult
-from scheduler.plugins.fragmentation.measure import Measured, measured
-from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.plugins.preemption.leaving import leaving
 from scheduler.pods.pod import Pod
 from scheduler.state.available_after_preemption import AvailabilityByPriority
-from scheduler.state.columns.arrays import ALL_ROWS
 from scheduler.state.nominations import Nominations
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
@@ -88,15 +85,6 @@ class WhatIfQueries:
         with self._nominations.seen_by(pod):
             rows = cycle.evaluate(pod).resolvable
             return leaving(pod, cycle.minimum_request(pod), self._tables, rows, potential, most_nodes=most_nodes)
-
-    def fragmentation(self, nodes: Sequence[str] | None = None) -> Measured:
-        """Measure the free memory that typical pods cannot use: of each of these nodes in order, or of each row.
-
-        Takes 20 ms for 5,000 nodes of 8 cards: do not measure all rows on the scheduler's event loop.
-        """
-        tables = self._tables
-        rows = ALL_ROWS if nodes is None else np.array([tables.row_of[node] for node in nodes], dtype=np.intp)
-        return measured(tables, tables.fact(TargetWorkload).usual(), rows)
 
     @contextmanager
     def without(self, pod: Pod, node: str, records: Collection[PodRecord] = ()) -> Iterator[Without]:

@@ -25,6 +25,7 @@ from scheduler.core.scheduling_cycle import Placement
 from scheduler.core.what_if_queries import Placing
 from scheduler.kube.objects import OwnerReference
 from scheduler.kube.port import DISRUPTION_BUDGETS
+from scheduler.plugins.fragmentation.measure import fragmentation_of
 from scheduler.pods.pod import Pod
 from scheduler.state.pod_record import PodRecord
 from scheduler.tools.defragment.movable import Movable, Moved, in_turn, successor
@@ -189,7 +190,7 @@ class Lowered:
 def lowered(engine: Engine, movable: Movable, most_moves: int) -> Lowered:
     """Find at most `most_moves` moves, each of which lowers fragmentation by at least one unit of memory."""
     moves, gains = list[Moved](), list[float]()
-    before = engine.queries.fragmentation().total()
+    before = fragmentation_of(engine.tables).total()
     with engine.queries.placing() as placing:
         while len(moves) < most_moves:
             unusable = _unusable(engine, list(engine.tables.row_of))
@@ -203,13 +204,13 @@ def lowered(engine: Engine, movable: Movable, most_moves: int) -> Lowered:
                 break
             moves.append(moved)
             gains.append(gain)
-        after = engine.queries.fragmentation().total()
+        after = fragmentation_of(engine.tables).total()
     return Lowered(before.free, before.unusable, after.unusable, tuple(moves), tuple(gains))
 
 
 def _unusable(engine: Engine, nodes: Sequence[str]) -> dict[str, float]:
     """Return the units of each node that a typical pod cannot use now."""
-    return dict(zip(nodes, engine.queries.fragmentation(nodes).unusable.tolist(), strict=True))
+    return dict(zip(nodes, fragmentation_of(engine.tables, nodes).unusable.tolist(), strict=True))
 
 
 def _candidates(movable: Movable, unusable: Mapping[str, float]) -> Iterator[PodRecord]:

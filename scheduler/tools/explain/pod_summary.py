@@ -13,6 +13,7 @@ from scheduler.core.scheduling_cycle import Outcome, Placement, PodEvaluation
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.preemption import Preemption
 from scheduler.kube.port import DISRUPTION_BUDGETS, PodKey
+from scheduler.plugins.fragmentation.measure import fragmentation_of
 from scheduler.plugins.preemption.default_preemption import TERMINATING
 from scheduler.plugins.volume.volume_binding import UNBOUND
 from scheduler.pods.gpu_request import ComputeMode, unit_name
@@ -262,5 +263,5 @@ def what_if(reading: ClusterSnapshot, pod: Pod, replicas: int, words: tuple[str,
 
 
 def _left(engine: Engine) -> FreeMemory:
-    free, unusable = engine.queries.fragmentation().total()
+    free, unusable = fragmentation_of(engine.tables).total()
     return FreeMemory(free=round(free), fragmented=round(unusable))

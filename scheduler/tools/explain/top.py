@@ -10,6 +10,7 @@ import msgspec
 
 from scheduler.core.engine import Engine
 from scheduler.plugins.fragmentation.card_layouts import CardLayouts
+from scheduler.plugins.fragmentation.measure import fragmentation_of
 from scheduler.state.cards.card_columns import CardOnNode
 from scheduler.state.cards.node_inventory import GpuState, Out
 from scheduler.state.tables import Tables
@@ -116,7 +117,7 @@ class Top(Answer, frozen=True):
 def top(engine: Engine) -> Top:
     """Return every node with cards, or with pods that hold some."""
     tables, nodes, cards = engine.tables, list[UsedNode](), list[UsedCard]()
-    measure = engine.queries.fragmentation()
+    measure = fragmentation_of(engine.tables)
     for name in sorted(tables.row_of):
         row = tables.row_of[name]
         own = _cards(tables, name, row)

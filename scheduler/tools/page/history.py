@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from scheduler.core.engine import Engine
+from scheduler.plugins.fragmentation.measure import fragmentation_of
 
 _EVERY_S: Final = 60.0
 _MOST_POINTS: Final = 360
@@ -36,7 +37,7 @@ def point(engine: Engine, at_s: float) -> HistoryPoint:
     usable = stored.usable
     units, taken = stored.units[usable].astype(np.int64), stored.taken[usable]
     used = stored.holders[usable] > 0
-    free, unusable = engine.queries.fragmentation().total()
+    free, unusable = fragmentation_of(engine.tables).total()
     return HistoryPoint(
         at_s=int(at_s),
         units=int(units.sum()),

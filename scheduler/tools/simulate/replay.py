@@ -45,7 +45,7 @@ from scheduler.kube.port import (
     PodKey,
 )
 from scheduler.kube.problem import Problem
-from scheduler.plugins.fragmentation.measure import Fragmentation
+from scheduler.plugins.fragmentation.measure import Fragmentation, fragmentation_of
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.pods.pod_volumes import ClaimKey
@@ -338,7 +338,7 @@ class _Replay:
     # The end
 
     def _measured(self) -> Fragmentation:
-        return self._engine.queries.fragmentation().total()
+        return fragmentation_of(self._engine.tables).total()
 
     def _report(self) -> Report:
         fragmentation = self._fragmentation or self._measured()

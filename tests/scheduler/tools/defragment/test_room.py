@@ -12,6 +12,7 @@ import pytest
 from scheduler.core.engine import Engine
 from scheduler.kube import objects
 from scheduler.kube.objects import OwnerReference
+from scheduler.plugins.fragmentation.measure import fragmentation_of
 from scheduler.pods.pod import Pod
 from scheduler.state.ledger import of_tables
 from scheduler.tools.defragment.movable import Movable, Moved, in_turn, successor
@@ -339,7 +340,7 @@ def test_each_move_lowers_it_and_the_last_one_leaves_nothing_to_do() -> None:
     assert of_tables(built.tables) == before
     assert len(found.moves) == 2
     assert min(found.gains) >= 1.0
-    assert (found.free, found.before) == built.queries.fragmentation().total()
+    assert (found.free, found.before) == fragmentation_of(built.tables).total()
     assert found.after == pytest.approx(found.before - sum(found.gains))
 
 
