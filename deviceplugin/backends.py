@@ -1,16 +1,15 @@
 """Selects the configured driver (NVML or a simulation) and how its cards are injected into containers."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from config.protocol import inventory
 from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin.cdi.host_nodes import HostNodes
-from deviceplugin.cdi.nvidia_edits import NvidiaEdits, SimulatedEdits
+from deviceplugin.cdi.nvidia_edits import Announced, NvidiaEdits, SimulatedEdits
 from deviceplugin.driver import fault_control
 from deviceplugin.driver.calls import Worker
 from deviceplugin.driver.cards import DriverCards
@@ -60,9 +59,9 @@ def edits_for(
     configuration: DevicePluginConfiguration,
     backend: CardBackend,
     found: Callable[[], DriverCards],
-    announced: Callable[[], Sequence[inventory.Card]],
+    announced: Announced,
 ) -> NvidiaEdits | SimulatedEdits:
-    """Return the source of CDI edits. found: the cards as the driver names them now. announced: as the node does."""
+    """Return the source of CDI edits. found: the cards as the driver names them now."""
     state = Path(configuration.state_dir)
     if backend.simulated is not None:
         return SimulatedEdits(state / SIMULATED_CARDS, announced)

@@ -9,7 +9,6 @@ kubelet's records, use of the cards ──▶ Reconciler ──▶ Events, metri
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -26,16 +25,15 @@ from deviceplugin.allocation.allocators import (
     ModeAllocator,
 )
 from deviceplugin.allocation.assigned import AssignedCards, Marker
-from deviceplugin.allocation.decision import allocated_units
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.backends import CardBackend, edits_for
-from deviceplugin.cdi.injection import InjectionListeners, InjectionMode
+from deviceplugin.cdi.injection import InjectionMode
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.health import rules
 from deviceplugin.health.monitor import CardKeeper, Pace
-from deviceplugin.health.record import HealthFile, LastKnownFile
+from deviceplugin.health.record import HealthFile, LastKnown, LastKnownFile
 from deviceplugin.health.releases import Releases, socket_path
 from deviceplugin.health.states import CardStates
 from deviceplugin.isolation.make import IsolationParts, isolation_for, node_kind, shared_in
@@ -45,7 +43,7 @@ from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.session import CHECKPOINT, KubeletSession
 from deviceplugin.node.cards import NodeCards
 from deviceplugin.node.devices import NodeDevices
-from deviceplugin.node.events import NodeEvent, NodeEventRecorder
+from deviceplugin.node.events import NodeEventRecorder
 from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodeApi, NodePublisher
 from deviceplugin.node.starts import StartsFile
@@ -62,6 +60,7 @@ from scheduler.kube.port import ApiError
 from scheduler.kube.reflector import Backoff
 from scheduler.kube.rest.client import KubeCluster
 from scheduler.kube.rest.version import log_notice
+from scheduler.process.clock import Clock
 from scheduler.process.contact import ContactCollector
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -83,45 +82,37 @@ class NodePlugin:
         rng: random.Random,
     ) -> None:
         c = self._configuration = configuration
-        backoff = Backoff(rng)
-        self._backoff_s = backoff.delay_s
-        self.metrics = NodeMetrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
         self._api, self._backend, self._session = api, backend, session
-        self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
-        self._recorder = NodeEventRecorder(cluster, c.node_name, time.time)
-        self._view = NodeRecords(
-            resources=c.resources,
-            pods=OwnPods(),
-            journal=Journal(Path(c.state_dir)),
-            kubelet=self._kubelet,
-            checkpoint=Path(c.kubelet.device_plugin_dir) / CHECKPOINT,
-            changed=self._allocation_changed,
-            cards=lambda: self._cards.whole,
-            unit_mib=c.memory_unit_mib,
-        )
-        self._kind = node_kind(c)
-        self._boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
-        self._starts = StartsFile(Path(c.state_dir), self._boot_id)
-        self._assigned, self._marker = AssignedCards(), Marker(api, backoff.delay_s)
-        self._cards, self._keeper = self._make_cards(backend)
-        self._edits = edits_for(c, backend, self._keeper.states.named, lambda: self._cards.cards)
-        self._isolation = self._make_isolation(backend)
-        self._drain = self._make_drain()
-        record = self._recorder.record
-        listeners = InjectionListeners(
-            not_ready=lambda problem: record(NodeEvent("GPUNotReady", problem)),
-            switched=lambda note: record(NodeEvent("GPUInjectionMode", note, warning=False)),
-            changed=self._cards.moved,
-        )
-        real, last = backend.simulated is None, session.last_mode
-        self._injection = InjectionMode(c.mode, self._edits, listeners, real=real, last=last)
-        self._releases = Releases(keeper=self._keeper, allocated=self._allocated_units, wall_s=time.time)
-        self._watch = NodeWatch(cluster, c.node_name, rng, time.monotonic)
+        self._clock, self._backoff_s, self._moved = Clock(), Backoff(rng).delay_s, asyncio.Event()
+        self.metrics = NodeMetrics(c.node_name, c.memory_unit_mib, dcgm=c.dcgm_metrics)
+        self._watch = NodeWatch(cluster, c.node_name, rng, self._clock)
         self.metrics.registry.register(ContactCollector(series.PREFIX, self._watch.contact))
-        self._reconciler: Reconciler | None = None
-        self._environment: EnvironmentAllocator | None = None
+        self._recorder = NodeEventRecorder(cluster, c.node_name, self._clock)
+        self._kubelet = PodResources(Path(c.kubelet.pod_resources_socket), c.resources.gpu_mem)
+        self._view = self._make_view()
+        state, boot_id = Path(c.state_dir), _BOOT_ID.read_text(encoding="ascii").strip()
+        self._starts = StartsFile(state, boot_id)
+        self._healths, self._last_known = HealthFile(state, boot_id), LastKnownFile(state, boot_id)
+        known = self._last_known.load()
+        self._states = self._make_states(known)
+        self._keeper = self._make_keeper(forget=not known.same_boot)
+        self._releases = Releases(keeper=self._keeper, allocations=self._view, clock=self._clock)
+        self._edits = edits_for(c, backend, self._states.named, self._view)
+        real, last = backend.simulated is None, session.last_mode
+        self._injection = InjectionMode(c.mode, self._edits, self._recorder, self._moved.set, real=real, last=last)
+        self._kind = node_kind(c)
+        self._isolation = self._make_isolation()
+        self._drain = self._make_drain()
+        self._cards = self._make_cards()
+        self._files = SpecFiles(Path(c.cdi_dir))
+        self._assigned, self._marker = AssignedCards(), Marker(api, self._backoff_s)
+        context = self._make_context()
+        self._environment = EnvironmentAllocator(context, c.allocate_wait_s, c.pod_uid)
+        answers = ModeAllocator(CdiAllocator(context), self._environment, self._injection)
+        self._answers = MeasuredPlugin(answers, self.metrics)
+        self._reconciler = self._make_reconciler()
         self._registered: bool | None = None
-        session.changed, session.missing = self._session_changed, lambda: self._injection.withheld
+        session.changed, session.injection = self._session_changed, self._injection
         self._session_changed()
 
     async def run(self) -> None:
@@ -168,9 +159,9 @@ class NodePlugin:
         """Return why pods cannot get their cards yet; "" if they can."""
         if not self._cards.latest:
             return self._keeper.problem or "the driver has not reported any card yet"
-        if problem := self._injection.problem or self._keeper.states.cuda_problem():
+        if problem := self._injection.problem or self._states.cuda_problem():
             return problem
-        if self._keeper.states.untried():
+        if self._states.untried():
             return "CUDA is still being tested on the cards"
         if not self._session.registered:
             return self._session.problem or "not registered with the kubelet yet"
@@ -181,8 +172,7 @@ class NodePlugin:
 
     def status(self) -> DevicePluginStatus:
         """Return the status, as `/status` shows it."""
-        c, found, states = self._configuration, self._reconciler, self._keeper.states
-        cards = self._cards.cards
+        c, found, states = self._configuration, self._reconciler.result, self._states
         return DevicePluginStatus(
             node=c.node_name,
             mode=self._injection.chosen or c.mode,
@@ -194,102 +184,143 @@ class NodePlugin:
             simulated=self._backend.simulated is not None,
             toolkit_missing=bool(self._injection.problem),
             nvidia_runtime=self._injection.nvidia_runtime,
-            runtime_class=self._runtime_class(),
+            runtime_class=self._view.pods.runtime_class(c.pod_uid),
             problems=tuple(filter(None, self._problems())),
-            cards=card_statuses(cards, self._allocated_units(), states.readings, states.absent()),
+            cards=card_statuses(self._cards.cards, self._view.allocated_units(), states.readings, states.absent()),
             isolation=self._kind.now,
-            containers=self._isolation.shown(found.result.containers) if found else (),
-            drift=found.result.drift if found else (),
+            containers=self._isolation.shown(found.containers),
+            drift=found.drift,
         )
 
     def _problems(self) -> Sequence[str]:
-        reconciled = self._reconciler.result.problems if self._reconciler else ()
-        own = (*self._keeper.problems(), *self._injection.problems(), self._session.problem, self._cards.problem)
+        cards = self._keeper.problems(shared_in(self._kind.mechanism))
+        own = (*cards, *self._injection.problems(), self._session.problem, self._cards.problem)
         isolation = (self._kind.problem, *self._isolation.mps.problems())
+        reconciled = self._reconciler.result.problems
         return (*own, *self._cards.problems(), *self._edits.problems, *isolation, *reconciled)
 
-    def _make_cards(self, backend: CardBackend) -> tuple[NodeCards, CardKeeper]:
-        c, boot_id = self._configuration, self._boot_id
-        healths, last_known = HealthFile(Path(c.state_dir), boot_id), LastKnownFile(Path(c.state_dir), boot_id)
-        known = last_known.load()
+    def _make_view(self) -> NodeRecords:
+        c = self._configuration
+        return NodeRecords(
+            resources=c.resources,
+            pods=OwnPods(),
+            journal=Journal(Path(c.state_dir)),
+            kubelet=self._kubelet,
+            checkpoint=Path(c.kubelet.device_plugin_dir) / CHECKPOINT,
+            recorder=self._recorder,
+            unit_mib=c.memory_unit_mib,
+        )
+
+    def _make_states(self, known: LastKnown) -> CardStates:
+        c = self._configuration
         states = CardStates(rules.classes(c.ignored_xids, c.hardware_xids) if c.health_check else None)
-        states.tries_cuda = c.health_check and backend.driver.tries_cuda
-        states.remember(known.cards, healths.load(card.uuid for card in known.cards))
-        for problem in filter(None, (known.problem, healths.problem, self._view.journal.problem)):
+        states.tries_cuda = c.health_check and self._backend.driver.tries_cuda
+        states.remember(known.cards, self._healths.load(card.uuid for card in known.cards))
+        for problem in filter(None, (known.problem, self._healths.problem, self._view.journal.problem)):
             log.warning("state.unreadable", reason=problem)
-        cards = NodeCards(
-            terms=Terms(c.memory_unit_mib, c.unified_memory_mib, c.count_reserved_memory),
-            gpu_core=c.announce_gpu_core,
-            states=states,
-            view=self._view,
-            publisher=NodePublisher(self._api, self._backoff_s),
-            devices=NodeDevices(
-                view=self._view,
-                shown=self._session.devices_now,
-                old_style=c.old_style_ids,
-                withheld=lambda: bool(self._injection.withheld or states.cuda_problem()),
-            ),
-            healths=healths,
-            last_known=last_known,
-            wall_s=time.time,
-            record=self._recorder.record,
-            changed=self._show_cards,
-            release=lambda text: self._releases.follow(text),  # noqa: PLW0108 - not built yet
-            uncovered=lambda: self._injection.uncovered,
-            isolation=lambda: self._isolation.for_inventory(),  # noqa: PLW0108 - not built yet
-            untrusted_until_s=self._starts.untrusted_until_s(),
-        )
-        keeper = CardKeeper(
-            driver=backend.driver,
-            states=states,
-            forget=not known.same_boot,
+        return states
+
+    def _make_keeper(self, *, forget: bool) -> CardKeeper:
+        c = self._configuration
+        return CardKeeper(
+            driver=self._backend.driver,
+            states=self._states,
+            forget=forget,
             pace=Pace(reading_s=c.reading_interval_s, end_s=c.driver_exit_after_s),
-            wall_s=time.time,
-            on_change=cards.moved,
-            on_xid=lambda xid: self.metrics.xid(xid.uuid, xid.number, xid.times),
+            clock=self._clock,
+            on_change=self._moved.set,
+            on_xid=self.metrics.xid,
             on_cuda=self._view.pods.wake,
-            shared_in=lambda: shared_in(self._kind.mechanism),
         )
-        return cards, keeper
 
-    def _make_drain(self) -> MpsDrain:
-        owners = partial(pods_of, Path(self._configuration.host_proc), self._view.pods)
-        return MpsDrain(cards=self._isolation.mps, view=self._view, pods_of=owners, wall_s=time.time)
-
-    def _make_isolation(self, backend: CardBackend) -> NodeIsolation:
+    def _make_isolation(self) -> NodeIsolation:
         parts = IsolationParts(
             kind=self._kind,
-            driver=backend.driver,
-            states=self._keeper.states,
+            driver=self._backend.driver,
+            states=self._states,
             view=self._view,
             edits=self._edits,
-            cdi=lambda: self._injection.chosen != "environment",
-            record=self._recorder.record,
+            injection=self._injection,
+            recorder=self._recorder,
             registry=self.metrics.registry,
             backoff_s=self._backoff_s,
         )
         return isolation_for(self._configuration, parts)
+
+    def _make_drain(self) -> MpsDrain:
+        owners = partial(pods_of, Path(self._configuration.host_proc), self._view.pods)
+        return MpsDrain(cards=self._isolation.mps, view=self._view, pods_of=owners, clock=self._clock)
+
+    def _make_cards(self) -> NodeCards:
+        c = self._configuration
+        shown = self._session.devices_now
+        return NodeCards(
+            terms=Terms(c.memory_unit_mib, c.unified_memory_mib, c.count_reserved_memory),
+            gpu_core=c.announce_gpu_core,
+            states=self._states,
+            view=self._view,
+            publisher=NodePublisher(self._api, self._backoff_s),
+            devices=NodeDevices(view=self._view, shown=shown, old_style=c.old_style_ids, clock=self._clock),
+            healths=self._healths,
+            last_known=self._last_known,
+            clock=self._clock,
+            recorder=self._recorder,
+            releases=self._releases,
+            injection=self._injection,
+            isolation=self._isolation,
+            moved=self._moved,
+            changed=self._show_cards,
+            untrusted_until_s=self._starts.untrusted_until_s(),
+        )
+
+    def _make_context(self) -> AllocationContext:
+        return AllocationContext(
+            view=self._view,
+            node_labels=self._watch.labels,
+            on_assigned=self._note_assigned,
+            files=self._files,
+            card_edits=self._edits,
+            start_problem=self._states.start_problem,
+            devices=self._session.devices_now,
+            isolation=self._isolation,
+            volume_mounts=self._injection.volume_mounts,
+        )
+
+    def _make_reconciler(self) -> Reconciler:
+        c = self._configuration
+        return Reconciler(
+            settings=reconcile_settings(c),
+            view=self._view,
+            kubelet=self._kubelet,
+            states=self._states,
+            limits=LimitReader(
+                host_cgroup=Path(c.host_cgroup),
+                states=self._states,
+                driver=self._backend.driver,
+                isolation=self._isolation,
+            ),
+            assigned=self._assigned,
+            files=self._files,
+            directories=self._isolation.directories,
+            recorder=self._recorder,
+            evictor=self._api,
+            metrics=self.metrics,
+            calls=self._answers,
+            on_outside=self._cards.outside,
+        )
 
     def _node_seen(self, node: objects.Node | None) -> None:
         self._recorder.node_uid = node.metadata.uid if node else ""
         self._cards.seen(node)
 
     def _show_cards(self) -> None:
-        states, cards = self._keeper.states, self._cards.cards
-        self.metrics.show_cards(shown_cards(states.cards, cards, self._allocated_units(), states.readings))
+        states, allocated = self._states, self._view.allocated_units()
+        self.metrics.show_cards(shown_cards(states.cards, self._cards.cards, allocated, states.readings))
         processes = self._backend.driver.processes
         self.metrics.show_driver(processes.starts, len(processes.abandoned()))
         self._injection.cards_changed()
         self._isolation.mps.cards_changed()
         self._remember()
-
-    def _allocated_units(self) -> dict[str, int]:
-        return allocated_units(self._view.asking(), self._cards.whole, self._configuration.memory_unit_mib)
-
-    def _runtime_class(self) -> str:
-        """Return `runtimeClassName` of the plugin's own pod; "" if it has none or its UID was not given."""
-        own = self._view.pods.get(self._configuration.pod_uid)
-        return own.spec.runtime_class_name if own else ""
 
     async def _serve_orders(self) -> None:
         """Serve operators' requests on the node's socket; without one, the annotation still works."""
@@ -309,72 +340,23 @@ class NodePlugin:
         await self._cards.listed()
         mode = await self._injection.mode(self._watch.runtime_version)
         log.info("mode", mode=mode, configured=c.mode, runtime=self._watch.runtime_version())
-        files = SpecFiles(Path(c.cdi_dir))
-        context = AllocationContext(
-            view=self._view,
-            cards=lambda: self._cards.whole,
-            unit_mib=c.memory_unit_mib,
-            node_labels=self._watch.labels,
-            on_assigned=self._note_assigned,
-            files=files,
-            card_edits=self._edits,
-            isolation=self._isolation,
-            volume_mounts=self._injection.volume_mounts,
-            start_problem=self._keeper.states.start_problem,
-            unrecorded=self._session.devices_now.again,
-        )
-        measured = MeasuredPlugin(self._allocator(context), self.metrics)
-        self._reconciler = self._make_reconciler(files, measured)
         await self._isolation.decided()
-        await self._session.take_over(measured, mode)
+        await self._session.take_over(self._answers, mode)
         self._remember()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reconciler.run())
-            tasks.create_task(self._isolation.follow(lambda: bool(measured.allocating), self._cards.moved))
+            tasks.create_task(self._isolation.follow(self._answers, self._moved.set))
             if c.mode != "environment":
-                tasks.create_task(self._injection.follow(self._watch.runtime_version, lambda: self._idle(measured)))
+                tasks.create_task(self._injection.follow(self._watch.runtime_version, self._idle))
 
-    def _make_reconciler(self, files: SpecFiles, measured: MeasuredPlugin) -> Reconciler:
-        c, states = self._configuration, self._keeper.states
-        return Reconciler(
-            settings=reconcile_settings(c),
-            view=self._view,
-            kubelet=self._kubelet,
-            cards=lambda: self._cards.whole,
-            readings=lambda: states.readings,
-            limits=LimitReader(
-                host_cgroup=Path(c.host_cgroup),
-                cards=lambda: states.cards,
-                ask=self._backend.driver.memory_limits,
-                expected=self._isolation.limit,
-            ),
-            assigned=self._assigned,
-            files=files,
-            directories=self._isolation.directories,
-            record=self._recorder.record,
-            evictor=self._api,
-            metrics=self.metrics,
-            allocating=lambda: bool(measured.allocating),
-            on_outside=self._cards.outside,
-        )
-
-    def _idle(self, measured: MeasuredPlugin) -> bool:
+    def _idle(self) -> bool:
         """Return whether no pod of the node requests cards, and the kubelet waits for no Allocate."""
-        return self._view.pods.complete and not self._view.asking() and not measured.allocating
-
-    def _allocator(self, context: AllocationContext) -> ModeAllocator:
-        environment = EnvironmentAllocator(context, self._configuration.allocate_wait_s, self._runtime_class)
-        self._environment = environment
-        return ModeAllocator(CdiAllocator(context), environment, lambda: self._injection.chosen)
+        return self._view.pods.complete and not self._view.asking() and not self._answers.allocating
 
     def _note_assigned(self, pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
         self._assigned.note(pod, containers, uuids)
         if self._configuration.mark_assigned and self._assigned.complete(pod):
             self._marker.mark(pod)
-
-    def _allocation_changed(self, pod: NodePod, keys: Sequence[str]) -> None:
-        note = f"its allocation changed ({', '.join(keys)}); the change is ignored, and its containers keep their cards"
-        self._recorder.record(NodeEvent("GPUAllocationChanged", note, pod.key))
 
     def _session_changed(self) -> None:
         if self._session.registered == self._registered:
@@ -392,7 +374,7 @@ class NodePlugin:
         mode = self._injection.chosen
         if not mode:
             return
-        unasked = bool(self._environment and self._environment.passed)
+        unasked = bool(self._environment.passed)
         try:
             self._session.remember(mode, tuple(self._session.devices_now.now), unasked=unasked)
         except OSError as error:

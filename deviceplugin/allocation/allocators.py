@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
 from config.protocol import environment
-from config.protocol.inventory import Card
 from deviceplugin.allocation import identify
 from deviceplugin.allocation.container_share import (
     ContainerShare,
@@ -32,11 +31,12 @@ from deviceplugin.allocation.recorded import recorded_answer
 from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi import limit_hooks, spec
 from deviceplugin.cdi.edits import Additions, Edits
-from deviceplugin.cdi.mode import VOLUME_MOUNTS, Mode
+from deviceplugin.cdi.mode import VOLUME_MOUNTS, Injection
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Mount
+from deviceplugin.kubelet.session import FakeDevices
 
 # PreStartContainer has 30 s (devicemanager/endpoint.go), and the kubelet retries with back-off: a short wait for the
 # watch saves the container one retry.
@@ -107,25 +107,23 @@ class NoIsolation:
 
 @dataclass(slots=True, kw_only=True)
 class AllocationContext:
-    """Ports and settings of both modes. cards: see `NodeCards.whole`. on_assigned: called with assigned cards.
+    """Ports and settings of both modes. on_assigned: called with assigned cards.
 
     files, card_edits: CDI specs and device edits; either mode may use them. volume_mounts: containers may also request
     cards from the NVIDIA runtime by mounts. start_problem: returns why CUDA does not start on the cards with these
-    UUIDs; "" if it does or this is unknown. unrecorded: called if a container starts that the kubelet's checkpoint
-    lacks. start_wait_s: how long a PreStartContainer waits for missing facts.
+    UUIDs; "" if it does or this is unknown. devices: the list for the kubelet, which gets it again if a container
+    starts that the kubelet's checkpoint lacks. start_wait_s: how long a PreStartContainer waits for missing facts.
     """
 
     view: NodeRecords
-    cards: Callable[[], Sequence[Card]]
-    unit_mib: int
     node_labels: Callable[[], dict[str, str]]
     on_assigned: OnAssigned
     files: SpecFiles
     card_edits: EditsSource
+    start_problem: Callable[[Sequence[str]], str]
+    devices: FakeDevices
     isolation: Isolation = field(default_factory=NoIsolation)
     volume_mounts: bool = False
-    start_problem: Callable[[Sequence[str]], str] = lambda _: ""
-    unrecorded: Callable[[], None] = lambda: None
     start_wait_s: float = _START_WAIT_S
 
     @property
@@ -139,7 +137,7 @@ class AllocationContext:
 
     def container_share(self, found: PodContainers) -> ContainerShare:
         """Return the container's part of its cards. Raises Undecided, NotIdentified, CallRejected (not isolated)."""
-        decision = decided(found.pod, self.cards(), self.unit_mib)
+        decision = decided(found.pod, self.view.cards, self.view.unit_mib)
         share = ContainerShare(
             found.pod, found.containers[0], identify.common_shares(found, decision), decision.unit_mib
         )
@@ -155,7 +153,7 @@ class AllocationContext:
             if not (holders := identify.holders(ids, view)):
                 # The kubelet takes what it writes under a lock and writes it without one: an older state may have
                 # replaced a newer one. Source: devicemanager/manager.go, writeCheckpoint.
-                self.unrecorded()
+                self.devices.again()
             view = await self.view.confirmed(view, {entry.pod_uid for entry in holders})
             found = identify.starting(ids, view)
             share = self.container_share(found)
@@ -250,13 +248,13 @@ class CdiAllocator:
 class EnvironmentAllocator:
     """`session.Answers` for other runtimes. answered: (pod UID, container) allocated since the last registration.
 
-    Entries of deleted pods are dropped. runtime_class: the `runtimeClassName` that makes the NVIDIA runtime run the
-    plugin's own pod; "" if that runtime is the node's default or this is unknown.
+    Entries of deleted pods are dropped. own_uid: the UID of the plugin's own pod, whose `runtimeClassName` makes the
+    NVIDIA runtime run it, unless that runtime is the node's default; "" if it is unknown.
     """
 
     context: AllocationContext
     wait_s: float
-    runtime_class: Callable[[], str] = str
+    own_uid: str = ""
     answered: set[tuple[str, str]] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)
 
@@ -299,7 +297,7 @@ class EnvironmentAllocator:
         await self.context.starts(ids)
 
     def _refuse_other_runtime(self, pod: NodePod) -> None:
-        own = self.runtime_class()
+        own = self.context.pods.runtime_class(self.own_uid)
         if own and pod.runtime_class != own:
             message = (
                 f"pod {pod}: it would start without a card: the NVIDIA runtime is not this node's default; "
@@ -325,7 +323,7 @@ class ModeAllocator:
 
     cdi: CdiAllocator
     environment: EnvironmentAllocator
-    mode: Callable[[], Mode | None]
+    injection: Injection
 
     async def registering(self) -> None:
         """Look up what the mode needs before registering."""
@@ -340,7 +338,7 @@ class ModeAllocator:
         await self._now().pre_start(ids)
 
     def _now(self) -> CdiAllocator | EnvironmentAllocator:
-        return self.environment if self.mode() == "environment" else self.cdi
+        return self.environment if self.injection.chosen == "environment" else self.cdi
 
 
 async def _within(wait_s: float, pods: OwnPods, attempt: Callable[[], Awaitable[None]]) -> None:

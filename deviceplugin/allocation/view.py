@@ -1,7 +1,7 @@
 """State of the node when a call arrives: the watch's pods and the kubelet's records. Decides nothing."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -13,11 +13,12 @@ from config.protocol import booked_cards
 from config.protocol.inventory import Card
 from config.protocol.quantity import QuantityError
 from config.settings.scheduler import Resources
-from deviceplugin.allocation.decision import Undecided, decided
+from deviceplugin.allocation.decision import Undecided, allocated_units, decided
 from deviceplugin.allocation.identify import KubeletPod, NodeState
 from deviceplugin.allocation.journal import Journal, PodRequests
 from deviceplugin.allocation.pods import FirstCards, NodePod, read_pod
 from deviceplugin.allocation.start_errors import WatchedPod
+from deviceplugin.events import EventRecorder, NodeEvent
 from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.client import PodResources
@@ -70,6 +71,11 @@ class OwnPods:
         """Return the pod with this UID."""
         return self._by_uid.get(uid)
 
+    def runtime_class(self, uid: str) -> str:
+        """Return `runtimeClassName` of the pod with this UID; "" if it has none or is unknown."""
+        pod = self.get(uid)
+        return pod.spec.runtime_class_name if pod else ""
+
     async def change(self) -> None:
         """Wait for the next batch or the next call of `wake`."""
         one: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -85,9 +91,11 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class NodeRecords:
-    """The node's records. checkpoint: the kubelet's file. changed: called once per pod whose allocation has changed.
+    """The node's records. checkpoint: the kubelet's file. unit_mib: the node's unit.
 
-    cards: this node's, as announced now; empty before the first announcement. unit_mib: the node's unit.
+    cards: this node's, as announced now, including the units used outside: decisions for pods stay valid if another
+    process fills the card. Empty before the first announcement; `NodeCards` sets them.
+    recorder: reports each pod whose allocation has changed, once.
     Owned by the event loop; files are read in a thread.
     """
 
@@ -96,9 +104,9 @@ class NodeRecords:
     journal: Journal
     kubelet: PodResources
     checkpoint: Path
-    changed: Callable[[NodePod, Sequence[str]], None]
-    cards: Callable[[], Sequence[Card]]
+    recorder: EventRecorder
     unit_mib: int
+    cards: tuple[Card, ...] = ()
     _read: dict[str, "_Read"] = field(default_factory=dict)
     _reported: LRUCache[str, None] = field(default_factory=lambda: LRUCache(_REMEMBERED))
 
@@ -119,7 +127,7 @@ class NodeRecords:
     def asking(self) -> list[NodePod]:
         """Return the pods that request GPU memory, each with the first allocation seen on it."""
         # Runs at every call of the kubelet; hardly any pod has changed since the last one.
-        known, cards = self._read, self.cards()
+        known, cards = self._read, self.cards
         self._read = {
             wire.metadata.uid: seen
             if (seen := known.get(wire.metadata.uid)) and seen.wire is wire and (seen.final or seen.cards is cards)
@@ -128,6 +136,10 @@ class NodeRecords:
         }
         self._save()
         return [seen.pod for seen in self._read.values() if seen.pod is not None]
+
+    def allocated_units(self) -> dict[str, int]:
+        """Return UUID -> units that pods have on the card."""
+        return allocated_units(self.asking(), self.cards, self.unit_mib)
 
     def _pod(self, wire: objects.PodObject, cards: Sequence[Card]) -> "_Read":
         """Read the pod again; `pod` is None if it requests no GPU memory or cannot be read."""
@@ -143,8 +155,13 @@ class NodeRecords:
         pod = self._as_at_first(pod, cards)
         if pod.changed and pod.uid not in self._reported:
             self._reported[pod.uid] = None
-            self.changed(pod, pod.changed)
+            self._report_change(pod)
         return _Read(wire, cards, pod)
+
+    def _report_change(self, pod: NodePod) -> None:
+        keys = ", ".join(pod.changed)
+        note = f"its allocation changed ({keys}); the change is ignored, and its containers keep their cards"
+        self.recorder.record(NodeEvent("GPUAllocationChanged", note, pod.key))
 
     def _as_at_first(self, pod: NodePod, cards: Sequence[Card]) -> NodePod:
         """Return the pod with its first allocation, requests and cards; decides the cards now if undecided."""

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -20,6 +19,7 @@ from deviceplugin.cdi.mode import (
     mode_of,
     takes_volume_mounts,
 )
+from deviceplugin.events import EventRecorder, NodeEvent
 
 T = TypeVar("T")
 
@@ -78,19 +78,6 @@ class Preparable(Protocol):
 _THROUGH: Final[Mapping[Mode, str]] = {"cdi": "CDI", "environment": "the environment and the NVIDIA runtime"}
 
 
-@dataclass(frozen=True, slots=True)
-class InjectionListeners:
-    """Callbacks. not_ready: called with the note of an Event if no card can be injected into containers.
-
-    switched: called with the note of an Event if the mode has changed. changed: called when an attribute of the mode
-    has changed.
-    """
-
-    not_ready: Callable[[str], None]
-    switched: Callable[[str], None]
-    changed: Callable[[], None]
-
-
 class InjectionMode:
     """Injection mode of the node. Owned by the event loop; specs are read in a thread.
 
@@ -104,16 +91,21 @@ class InjectionMode:
         self,
         configured: ConfiguredMode,
         edits: Preparable,
-        listeners: InjectionListeners,
+        recorder: EventRecorder,
+        changed: Callable[[], None],
         *,
         real: bool,
         last: str,
         again_s: float = _AGAIN_S,
         mountinfo: Path = _MOUNTINFO,
     ) -> None:
-        """real: whether the cards are real. again_s: seconds between two checks. last: previous run's mode, or ""."""
+        """changed: called when an attribute has changed. real: whether the cards are real. last: previous run's mode.
+
+        again_s: seconds between two checks.
+        """
         self._configured: ConfiguredMode = configured
-        self._edits, self._listeners, self._real, self._again_s = edits, listeners, real, again_s
+        self._edits, self._real, self._again_s = edits, real, again_s
+        self._recorder, self._on_change = recorder, changed
         self._last: Mode | None = "cdi" if last == "cdi" else "environment" if last == "environment" else None
         self._changed, self._toolkit = asyncio.Event(), ToolkitThread()
         self.chosen: Mode | None = None
@@ -189,10 +181,11 @@ class InjectionMode:
             note = (
                 f"new containers now get their cards through {_THROUGH[mode]}, no longer through {_THROUGH[before]}; "
             )
-            self._listeners.switched(f"{note}containers that already have cards keep them")
+            note += "containers that already have cards keep them"
+            self._recorder.record(NodeEvent("GPUInjectionMode", note, warning=False))
         if self._edits.known:
             self._report()
-        self._listeners.changed()
+        self._on_change()
 
     def _report(self) -> None:
         coverage = self._edits.coverage
@@ -226,7 +219,7 @@ class InjectionMode:
             return
         self.problem, self.withheld, self.uncovered = now
         if problem and problem != before[0]:
-            self._listeners.not_ready(problem)
+            self._recorder.record(NodeEvent("GPUNotReady", problem))
         elif before[0] and not problem:
             log.info("way_in.found")
-        self._listeners.changed()
+        self._on_change()

@@ -8,7 +8,7 @@ containers got their cards through CDI keeps CDI: its specs may appear late afte
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from config.settings.deviceplugin import Mode as ConfiguredMode
 
@@ -25,6 +25,25 @@ _NVML: Final = "libnvidia-ml.so"
 _REQUESTS: Final = "nvidia-container-devices"
 # Where a container mounts /dev/null for each card that it requests. Source: the toolkit's internal/config/image.
 VOLUME_MOUNTS: Final = f"/var/run/{_REQUESTS}"
+
+
+class Injection(Protocol):
+    """Port: how containers get cards now, see `injection.InjectionMode`."""
+
+    @property
+    def chosen(self) -> Mode | None:
+        """The mode; None until one is chosen."""
+        ...
+
+    @property
+    def withheld(self) -> str:
+        """Why containers get no card at all, once that is certain; otherwise ""."""
+        ...
+
+    @property
+    def uncovered(self) -> Mapping[str, str]:
+        """UUID -> why containers cannot get that card, while they get others."""
+        ...
 
 
 class NoInjectionMode(Exception):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -129,6 +129,13 @@ class NvidiaEdits:
         return found
 
 
+class Announced(Protocol):
+    """Port: the node's cards, as announced now."""
+
+    @property
+    def cards(self) -> Sequence[Card]: ...
+
+
 class SimulatedEdits:
     """`allocation.allocators.EditsSource` without NVIDIA components."""
 
@@ -138,10 +145,10 @@ class SimulatedEdits:
     known = prepared = True
     problems: tuple[str, ...] = ()
 
-    def __init__(self, directory: Path, cards: Callable[[], Sequence[Card]]) -> None:
-        """directory: holds one file per card. cards: returns the cards as announced now."""
+    def __init__(self, directory: Path, announced: Announced) -> None:
+        """directory: holds one file per card."""
         self._directory = directory
-        self._cards = cards
+        self._announced = announced
         self._writing = Lock()
 
     def prepare(self) -> None:
@@ -149,7 +156,7 @@ class SimulatedEdits:
 
     def edits(self, uuids: Sequence[str]) -> Edits:
         """Return the edits for exactly these cards. Raises CdiError; OSError if a file cannot be written."""
-        by_uuid = {card.uuid: card for card in self._cards()}
+        by_uuid = {card.uuid: card for card in self._announced.cards}
         return combined(spec.simulated_card(uuid, str(self._described(uuid, by_uuid.get(uuid)))) for uuid in uuids)
 
     def device_nodes(self, _: Sequence[str]) -> dict[str, str]:

@@ -7,7 +7,6 @@ it finds.
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,6 +17,7 @@ from deviceplugin.driver.cards import Driver, NoAnswer
 from deviceplugin.driver.cuda import CudaAnswer
 from deviceplugin.health.cuda import USUAL, TrialPace
 from deviceplugin.health.states import CardStates
+from scheduler.process.clock import Clock
 
 _LOOK_S: Final = 60.0
 _BETWEEN_S: Final = 0.1
@@ -31,8 +31,8 @@ class CudaWatch:
     driver: Driver
     states: CardStates
     on_change: Callable[[], None]
+    clock: Clock
     pace: TrialPace = USUAL
-    now_s: Callable[[], float] = time.monotonic
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _trying: set[str] = field(default_factory=set)
 
@@ -64,7 +64,7 @@ class CudaWatch:
             self._wake.set()
         if uuid in self.states.to_try():
             self._log(uuid, answer)
-            self.states.tried(uuid, answer, self.now_s())
+            self.states.tried(uuid, answer, self.clock.monotonic_s())
             self.on_change()
 
     def _log(self, uuid: str, answer: CudaAnswer) -> None:
@@ -74,11 +74,11 @@ class CudaWatch:
             say("card.cuda", uuid=uuid, code=answer.code, reason=answer.detail or answer.lacking)
 
     def _due(self) -> list[str]:
-        now_s = self.now_s()
+        now_s = self.clock.monotonic_s()
         return [uuid for uuid, at_s in self._next().items() if at_s <= now_s]
 
     def _pause_s(self) -> float:
-        return max(_BETWEEN_S, min([_LOOK_S, *(at_s - self.now_s() for at_s in self._next().values())]))
+        return max(_BETWEEN_S, min([_LOOK_S, *(at_s - self.clock.monotonic_s() for at_s in self._next().values())]))
 
     def _next(self) -> dict[str, float]:
         """Return UUID -> when to try CUDA, in monotonic seconds, for cards without a running trial."""

@@ -9,7 +9,6 @@ Errors may arrive at any time. The behavior of one card affects only that card (
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -29,6 +28,7 @@ from deviceplugin.driver.cards import (
 from deviceplugin.health.cuda_watch import CudaWatch
 from deviceplugin.health.rules import XidLog
 from deviceplugin.health.states import CardStates
+from scheduler.process.clock import Clock
 from scheduler.process.terminal import typed
 
 log = structlog.get_logger()
@@ -63,21 +63,19 @@ _NEVER: Final = float("-inf")
 class CardKeeper:
     """Keeps `states` up to date. Owned by the event loop.
 
-    forget: the health in `states` is from before a reboot. wall_s: Unix seconds. on_change: called whenever the result
-    of `states` may change. on_xid: called with each error of the driver. on_cuda: called after each CUDA trial of a
-    card. problem: why the driver or a card does not answer; "" if all do. shared_in: the compute mode in which programs
-    share a card here.
+    forget: the health in `states` is from before a reboot. on_change: called whenever the result of `states` may
+    change. on_xid: called with each error of the driver. on_cuda: called after each CUDA trial of a card.
+    problem: why the driver or a card does not answer; "" if all do.
     """
 
     driver: Driver
     states: CardStates
     forget: bool
     pace: Pace
-    wall_s: Callable[[], float]
+    clock: Clock
     on_change: Callable[[], None]
     on_xid: Callable[[Xid], None]
-    on_cuda: Callable[[], None] = lambda: None
-    shared_in: Callable[[], str] = str
+    on_cuda: Callable[[], None]
     problem: str = ""
     _cuda: CudaWatch = field(init=False)
     _cards_at_s: float = _NEVER
@@ -88,7 +86,7 @@ class CardKeeper:
     _absent: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._cuda = CudaWatch(driver=self.driver, states=self.states, on_change=self._cuda_tried)
+        self._cuda = CudaWatch(driver=self.driver, states=self.states, on_change=self._cuda_tried, clock=self.clock)
 
     async def run(self) -> None:
         """Query the driver forever. Raises an ExceptionGroup with NeedsNewContainer."""
@@ -117,12 +115,13 @@ class CardKeeper:
             return str(error)
         return ""
 
-    def problems(self) -> tuple[str, ...]:
+    def problems(self, shared_in: str) -> tuple[str, ...]:
+        """Return messages for operators. shared_in: the compute mode in which programs share a card here."""
         shared_not = (
             f"card {uuid}: compute mode is {reading.compute_mode}, which keeps programs from sharing it; "
             f"run {typed('nvidia-smi', '-i', uuid, '-c', 'DEFAULT')}"
             for uuid, reading in self.states.readings.items()
-            if reading.compute_mode not in {"", self.shared_in()}
+            if reading.compute_mode not in {"", shared_in}
         )
         own = (self.problem, *self.driver.problems(), *self.states.cuda_problems())
         return tuple(filter(None, (*own, *shared_not)))
@@ -140,19 +139,19 @@ class CardKeeper:
                 await self._pause(self.pace.again_s)
 
     async def _step(self) -> None:
-        now_s = self.wall_s()
+        now_s = self.clock.wall_s()
         if over := [uuid for uuid, until_s in self.states.released().items() if until_s <= now_s]:
             log.info("card.taken_back", uuids=over, reason="the release period has expired")
             await self.release(over, None)
         if not self._all_released():
-            if self.driver.grown() or time.monotonic() >= self._cards_at_s + self.pace.cards_s:
+            if self.driver.grown() or self.clock.monotonic_s() >= self._cards_at_s + self.pace.cards_s:
                 await self._list_cards()
-            if time.monotonic() >= self._readings_at_s + self.pace.reading_s:
+            if self.clock.monotonic_s() >= self._readings_at_s + self.pace.reading_s:
                 await self._read()
                 if self.driver.grown():
                     await self._list_cards()
         next_s = min(self._readings_at_s + self.pace.reading_s, self._cards_at_s + self.pace.cards_s)
-        left_s = next_s - time.monotonic()
+        left_s = next_s - self.clock.monotonic_s()
         await self._pause(self.pace.reading_s if self._all_released() else left_s)
 
     async def _pause(self, for_s: float) -> None:
@@ -166,12 +165,12 @@ class CardKeeper:
 
     async def _list_cards(self) -> None:
         # Before the query: a card that is reclaimed during it may be split by now and must be checked again.
-        self._cards_at_s = time.monotonic()
+        self._cards_at_s = self.clock.monotonic_s()
         found = await self.driver.cards()
         self._slow_looks = self._slow_looks + 1 if found.silent and not self._is_more(found) else 0
         if found.silent:
             pause_s = self.pace.slow_s * 2 ** min(_MOST_DOUBLINGS, max(0, self._slow_looks - _SLOW_LOOKS))
-            self._cards_at_s = time.monotonic() + min(0.0, pause_s - self.pace.cards_s)
+            self._cards_at_s = self.clock.monotonic_s() + min(0.0, pause_s - self.pace.cards_s)
         self.states.found(found, forget=self.forget)
         self.forget, self._shut_since_s = False, None
         self.on_change()
@@ -182,7 +181,7 @@ class CardKeeper:
 
     async def _read(self) -> None:
         """Take one reading of each card. Raises SourceFailed if the driver fails, not a card."""
-        self._readings_at_s = time.monotonic()
+        self._readings_at_s = self.clock.monotonic_s()
         released = self.states.released()
         # The answer of a split card has those of its instances.
         asked = [card.uuid for card in self.states.cards if card.uuid not in released and not card.parent]
@@ -197,7 +196,7 @@ class CardKeeper:
         ):
             raise failures[0]
         self._note_absent(answers)
-        self.states.answered(answers, self.wall_s())
+        self.states.answered(answers, self.clock.wall_s())
         self.problem = "; ".join(dict.fromkeys(map(str, failures)))
         self._cuda.look()
         self.on_change()
@@ -214,10 +213,10 @@ class CardKeeper:
         logged = XidLog()
         while True:
             for xid in await self.driver.events():
-                if times := logged.times(xid, time.monotonic()):
+                if times := logged.times(xid, self.clock.monotonic_s()):
                     log.warning("card.xid", uuid=xid.uuid, number=xid.number, times=times)
                 self.on_xid(xid)
-                self.states.xid(xid, self.wall_s())
+                self.states.xid(xid, self.clock.wall_s())
             self.on_change()
 
     def _failed(self, error: SourceFailed) -> None:
@@ -231,14 +230,16 @@ class CardKeeper:
         self.problem = reason
         self._cards_at_s = self._readings_at_s = _NEVER
         released = self.states.released()
-        self.states.unanswered([card.uuid for card in self.states.cards if card.uuid not in released], self.wall_s())
+        self.states.unanswered(
+            [card.uuid for card in self.states.cards if card.uuid not in released], self.clock.wall_s()
+        )
         self.on_change()
 
     def _ends_in(self) -> str:
         """Return a warning while the driver cannot be opened. Raises NeedsNewContainer if that lasts too long."""
         if not self.pace.end_s:
             return ""
-        now_s = time.monotonic()
+        now_s = self.clock.monotonic_s()
         self._shut_since_s = now_s if self._shut_since_s is None else self._shut_since_s
         left_s = self._shut_since_s + self.pace.end_s - now_s
         if left_s <= 0:

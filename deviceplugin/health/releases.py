@@ -6,11 +6,11 @@ While the plugin holds a card, the driver rejects both. A released card is recla
 even after a restart of the plugin. Owned by the event loop.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 import msgspec
 import structlog
@@ -18,6 +18,7 @@ import structlog
 from deviceplugin.driver.cards import DriverCard, and_instances
 from deviceplugin.health.monitor import CardKeeper
 from deviceplugin.line_socket import Refusal
+from scheduler.process.clock import Clock
 
 RELEASE_S: Final = 600.0
 LONGEST_S: Final = 86_400.0
@@ -39,13 +40,21 @@ def socket_path(state_dir: Path) -> Path:
     return state_dir / SOCKET
 
 
+class Allocations(Protocol):
+    """Port: the pods of the node."""
+
+    def allocated_units(self) -> dict[str, int]:
+        """Return UUID -> units that pods have on the card."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class Releases:
-    """Released cards. allocated: UUID -> units that pods have on the card. wall_s: Unix seconds."""
+    """Released cards."""
 
     keeper: CardKeeper
-    allocated: Callable[[], dict[str, int]]
-    wall_s: Callable[[], float]
+    allocations: Allocations
+    clock: Clock
 
     async def serve_line(self, line: bytes) -> str:
         """Serve an `Order` of the socket. Return the reply to its sender. Raises line_socket.Refusal."""
@@ -80,9 +89,9 @@ class Releases:
 
     async def _release(self, cards: Sequence[DriverCard], for_s: float) -> tuple[str, str]:
         """Release the cards. Return (why they may still be held, or ""; the message for the operator)."""
-        until_s = self.wall_s() + for_s
+        until_s = self.clock.wall_s() + for_s
         held = await self.keeper.release([card.uuid for card in cards], until_s)
-        allocated, until = self.allocated(), datetime.fromtimestamp(until_s, UTC)
+        allocated, until = self.allocations.allocated_units(), datetime.fromtimestamp(until_s, UTC)
         return held, "\n".join(
             f"{_name(card)} is released until {until:%H:%M:%S} UTC and takes no new pods"
             + (f"; pods hold {units} of its units and may keep it busy" if (units := allocated.get(card.uuid)) else "")

@@ -4,7 +4,7 @@ The earlier modes are kept in a file, so that a killed or reconfigured plugin re
 Owned by the event loop.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -32,19 +32,28 @@ class ModeSetter(Protocol):
         ...
 
 
+class CardReadings(Protocol):
+    """Port: the part of `health.states.CardStates` that keeps readings."""
+
+    @property
+    def readings(self) -> Mapping[str, CardReading]:
+        """UUID -> the last reading, if any."""
+        ...
+
+
 class ComputeModes:
     """Compute modes set by the plugin. before: UUID -> the card's earlier mode."""
 
-    def __init__(self, state: Path, driver: ModeSetter, readings: Callable[[], Mapping[str, CardReading]]) -> None:
-        """readings: UUID -> the last reading, if any."""
+    def __init__(self, state: Path, driver: ModeSetter, cards: CardReadings) -> None:
+        """state: the state directory."""
         self._path = state / FILE
         self._driver = driver
-        self._readings = readings
+        self._cards = cards
         self.before = load(self._path)
 
     async def exclusive(self, uuid: str) -> str:
         """Let only one process, the MPS server, use the card. Return why that failed, or ""."""
-        reading = self._readings().get(uuid)
+        reading = self._cards.readings.get(uuid)
         if reading is None:
             return "the driver has not reported this card's state yet"
         if reading.compute_mode == EXCLUSIVE_PROCESS:

@@ -21,6 +21,7 @@ class LimitSupport:
 
     cdi: containers get their cards through CDI. cgroup: why the host's cgroups cannot be limited, "" if they can.
     hookless: UUIDs of cards that NVIDIA's CDI specs inject without the hook. uncovered: of cards that they leave out.
+    known: whether these facts are known.
     """
 
     cdi: bool
@@ -28,6 +29,7 @@ class LimitSupport:
     hookless: Collection[str] = ()
     uncovered: Collection[str] = ()
     real: bool = True
+    known: bool = True
 
 
 def missing(card: DriverCard, support: LimitSupport) -> str:

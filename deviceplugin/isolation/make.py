@@ -16,8 +16,9 @@ from config.settings.isolation import AUTO, IsolationMechanism
 from config.settings.load import load
 from config.settings.mistakes import ConfigurationError, Mistake
 from deviceplugin.allocation.view import NodeRecords
-from deviceplugin.cdi.mode import Coverage
+from deviceplugin.cdi.mode import Coverage, Injection
 from deviceplugin.driver.cards import EXCLUSIVE_PROCESS
+from deviceplugin.events import EventRecorder
 from deviceplugin.health.states import CardStates
 from deviceplugin.isolation.compute_modes import ComputeModes, ModeSetter
 from deviceplugin.isolation.directories import ContainerDirectories
@@ -26,7 +27,6 @@ from deviceplugin.isolation.host_cgroup import cgroup_problem
 from deviceplugin.isolation.kind import KindFile, NodeKind
 from deviceplugin.isolation.mps_cards import MpsCards, MpsMetrics
 from deviceplugin.isolation.node_isolation import NodeIsolation
-from deviceplugin.node.events import NodeEvent
 from scheduler.kube.port import PodKey
 
 log = structlog.get_logger()
@@ -132,7 +132,7 @@ class LimitEdits(Protocol):
 class IsolationParts:
     """Parts of the plugin that isolation needs. kind: the node's. driver: sets compute modes.
 
-    edits: of the cards. cdi: whether containers get them through CDI. registry: for the plugin's metrics.
+    edits: of the cards. registry: for the plugin's metrics.
     """
 
     kind: NodeKind
@@ -140,8 +140,8 @@ class IsolationParts:
     states: CardStates
     view: NodeRecords
     edits: LimitEdits
-    cdi: Callable[[], bool]
-    record: Callable[[NodeEvent], None]
+    injection: Injection
+    recorder: EventRecorder
     registry: CollectorRegistry
     backoff_s: Callable[[int], float]
 
@@ -160,11 +160,12 @@ def isolation_for(configuration: DevicePluginConfiguration, parts: IsolationPart
 
     def support() -> LimitSupport:
         return LimitSupport(
-            cdi=parts.cdi(),
+            cdi=parts.injection.chosen != "environment",
             cgroup=cgroup,
             hookless=parts.edits.hookless,
             uncovered=parts.edits.coverage.uncovered,
             real=parts.edits.limits_by_hook,
+            known=bool(states.driver) and parts.edits.prepared,
         )
 
     return NodeIsolation(
@@ -173,29 +174,50 @@ def isolation_for(configuration: DevicePluginConfiguration, parts: IsolationPart
         soft_limits=configuration.soft_limits,
         directories=ContainerDirectories(state / DIRECTORY),
         mps=_mps_cards(configuration, parts, state),
-        driver_cards=lambda: states.cards,
+        states=states,
         support=support,
-        known=lambda: bool(states.driver) and parts.edits.prepared,
         view=parts.view,
-        record=parts.record,
+        recorder=parts.recorder,
     )
 
 
 def _mps_cards(configuration: DevicePluginConfiguration, parts: IsolationParts, state: Path) -> MpsCards:
-    kind, states = parts.kind, parts.states
     return MpsCards(
         settings=configuration.mps,
-        modes=ComputeModes(state, parts.driver, lambda: states.readings),
-        # Which protocol a daemon speaks depends on the driver's version.
-        wanted=lambda: cards_for_daemons(states) if kind.mechanism.preparation == MPS and states.driver else (),
-        # Own descriptions name the variables and pipes of protocol 2.
-        driver=lambda: states.driver if kind.now == MPS else "",
-        live=lambda: {pod.metadata.uid for pod in parts.view.pods} if parts.view.pods.complete else None,
-        clients=lambda uuid: pods_with(parts.view, uuid),
-        record=parts.record,
+        modes=ComputeModes(state, parts.driver, parts.states),
+        node=_NodeWithMps(parts.kind, parts.states, parts.view),
+        recorder=parts.recorder,
         backoff_s=parts.backoff_s,
-        metrics=MpsMetrics(parts.registry) if kind.may_be_mps else None,
+        metrics=MpsMetrics(parts.registry) if parts.kind.may_be_mps else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeWithMps:
+    """`mps_cards.MpsNode`."""
+
+    kind: NodeKind
+    states: CardStates
+    view: NodeRecords
+
+    @property
+    def wanted(self) -> Sequence[str]:
+        # Which protocol a daemon speaks depends on the driver's version.
+        mps = self.kind.mechanism.preparation == MPS and self.states.driver
+        return cards_for_daemons(self.states) if mps else ()
+
+    @property
+    def driver(self) -> str:
+        # Own descriptions name the variables and pipes of protocol 2.
+        return self.states.driver if self.kind.now == MPS else ""
+
+    @property
+    def live(self) -> set[str] | None:
+        pods = self.view.pods
+        return {pod.metadata.uid for pod in pods} if pods.complete else None
+
+    def clients(self, uuid: str) -> list[PodKey]:
+        return pods_with(self.view, uuid)
 
 
 def cards_for_daemons(states: CardStates) -> Sequence[str]:

@@ -11,17 +11,17 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from config.settings.deviceplugin import Mps
+from deviceplugin.events import EventRecorder, NodeEvent
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.mps_control import ControlFailed, protocol_of
 from deviceplugin.isolation.mps_daemon import MpsDaemon, MpsPace
 from deviceplugin.isolation.mps_namespaces import MpsNamespace, NamespaceControl, control_of
-from deviceplugin.node.events import NodeEvent
 from deviceplugin.report import series
 from scheduler.kube.port import PodKey
 
@@ -44,23 +44,39 @@ class MpsMetrics:
             self.ready.remove(uuid)
 
 
+class MpsNode(Protocol):
+    """Port: the node, as far as its daemons depend on it."""
+
+    @property
+    def wanted(self) -> Collection[str]:
+        """UUIDs of the cards to serve."""
+        ...
+
+    @property
+    def driver(self) -> str:
+        """The driver's version; "" while it is unknown."""
+        ...
+
+    @property
+    def live(self) -> Collection[str] | None:
+        """UIDs of the node's pods; None while they are unknown."""
+        ...
+
+    def clients(self, uuid: str) -> Sequence[PodKey]:
+        """Return the pods that have the card."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class MpsCards:
-    """All daemons. wanted: UUIDs of the cards to serve. clients: the pods that have a card. record: receives an event.
-
-    metrics: None if daemons are never wanted, and only modes are restored. driver: returns its version, "" while it is
-    unknown. live: returns the UIDs of the node's pods; None while they are unknown.
-    """
+    """All daemons. metrics: None if daemons are never wanted, and only modes are restored."""
 
     settings: Mps
     modes: ComputeModes
-    wanted: Callable[[], Collection[str]]
-    clients: Callable[[str], Sequence[PodKey]]
-    record: Callable[[NodeEvent], None]
+    node: MpsNode
+    recorder: EventRecorder
     backoff_s: Callable[[int], float]
     metrics: MpsMetrics | None = None
-    driver: Callable[[], str] = str
-    live: Callable[[], Collection[str] | None] = lambda: None
     pace: MpsPace = field(default_factory=MpsPace)
     _daemons: dict[str, MpsDaemon] = field(default_factory=dict)
     _running: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
@@ -79,13 +95,13 @@ class MpsCards:
 
     def serving(self) -> set[str]:
         """Return the UUIDs of the cards that programs share through MPS, now or soon."""
-        return {*self._daemons, *self.wanted()}
+        return {*self._daemons, *self.node.wanted}
 
     def has_namespaces(self, uuid: str) -> bool:
         """Return whether the card's daemon has a namespace for each container, now or once it starts."""
         if daemon := self._daemons.get(uuid):
             return isinstance(daemon.control, NamespaceControl)
-        return protocol_of(self.settings, self.driver()) == NamespaceControl.protocol
+        return protocol_of(self.settings, self.node.driver) == NamespaceControl.protocol
 
     async def admit(self, uuid: str, namespace: MpsNamespace) -> str:
         """Ensure that the namespace of a container that starts exists. Return why it does not, or ""."""
@@ -152,7 +168,7 @@ class MpsCards:
         await asyncio.gather(*(self._leave(uuid, "the device plugin is stopping") for uuid in ours))
 
     async def _follow(self, tasks: asyncio.TaskGroup) -> None:
-        wanted = set(self.wanted())
+        wanted = set(self.node.wanted)
         for uuid in self._daemons.keys() - wanted:
             await self._leave(uuid, "the card was taken out of use")
         for uuid in sorted(wanted - self._daemons.keys()) if not self._stopping else ():
@@ -163,7 +179,7 @@ class MpsCards:
 
     async def _remove_namespaces(self) -> None:
         """Delete the namespaces of pods that are gone. One with clients is tried again later."""
-        if (live := self.live()) is None:
+        if (live := self.node.live) is None:
             return
         for daemon in tuple(self._daemons.values()):
             if not isinstance(daemon.control, NamespaceControl):
@@ -174,7 +190,7 @@ class MpsCards:
 
     def _begin(self, uuid: str, tasks: asyncio.TaskGroup) -> None:
         try:
-            control = control_of(self.settings, uuid, protocol_of(self.settings, self.driver()))
+            control = control_of(self.settings, uuid, protocol_of(self.settings, self.node.driver))
         except ControlFailed as error:
             self._refused[uuid] = str(error)
             return
@@ -210,6 +226,6 @@ class MpsCards:
         if self.metrics is not None:
             self.metrics.ends.labels(uuid).inc()
         log.warning("mps.ended", uuid=uuid, reason=why)
-        for pod in self.clients(uuid):
+        for pod in self.node.clients(uuid):
             note = f"card {uuid}: {why}; CUDA programs that were using the card fail: restart them"
-            self.record(NodeEvent("GPUIsolationLost", note, pod))
+            self.recorder.record(NodeEvent("GPUIsolationLost", note, pod))

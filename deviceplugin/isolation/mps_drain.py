@@ -16,6 +16,7 @@ from deviceplugin.allocation.pods import NodePod
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.isolation.mps_cards import MpsCards
 from scheduler.kube.objects import ObjectMeta
+from scheduler.process.clock import Clock
 
 # Most of the grace period is the program's own, to save its work; the rest is for its pending work on the card.
 _BEFORE_END_S: Final = 5.0
@@ -33,7 +34,7 @@ def due_s(meta: ObjectMeta) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class MpsDrain:
-    """Terminates clients. pods_of: PIDs -> the UIDs of their pods; raises OSError. wall_s: Unix seconds.
+    """Terminates clients. pods_of: PIDs -> the UIDs of their pods; raises OSError.
 
     A pod's deletion never waits for it.
     """
@@ -41,7 +42,7 @@ class MpsDrain:
     cards: MpsCards
     view: NodeRecords
     pods_of: Callable[[Sequence[int]], Awaitable[Mapping[int, str]]]
-    wall_s: Callable[[], float]
+    clock: Clock
     _begun: set[str] = field(default_factory=set)
 
     async def run(self) -> None:
@@ -66,7 +67,7 @@ class MpsDrain:
 
     def _left_s(self, uid: str) -> float:
         wire = self.view.pods.get(uid)
-        return due_s(wire.metadata) - self.wall_s() if wire else 0.0
+        return due_s(wire.metadata) - self.clock.wall_s() if wire else 0.0
 
     async def _drain(self, pod: NodePod) -> None:
         async def of_pod(pids: Sequence[int]) -> list[int]:

@@ -1,7 +1,7 @@
 """Isolation of each container, and for each card in the inventory."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,14 +16,16 @@ from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.edits import Additions
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.driver.cards import DriverCard
+from deviceplugin.events import EventRecorder, NodeEvent
+from deviceplugin.health.states import CardStates
 from deviceplugin.isolation import driver_limits, fill
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.isolation.driver_limits import LimitSupport
 from deviceplugin.isolation.kind import NOTHING, NodeKind
 from deviceplugin.isolation.mps_cards import MpsCards
 from deviceplugin.isolation.mps_namespaces import MpsNamespace, namespace_of
+from deviceplugin.kubelet.session import Calls
 from deviceplugin.node.card_isolation import CardIsolation
-from deviceplugin.node.events import NodeEvent
 from deviceplugin.report.status import AllocationStatus
 from scheduler.kube.objects import PodObject
 
@@ -39,9 +41,8 @@ class NodeIsolation:
 
     kind: the node's. required: no container starts unless its share is enforced. soft_limits: the driver
     guarantees the request of a pod that may use more. directories: files made for containers. mps: the daemons.
-    driver_cards: the node's, as the driver describes them. support: what limits by the driver need besides the card.
-    known: whether these facts are known. view: the node's pods. record: receives an event. again_s: seconds between
-    two looks at the kind. ready_within_s: how long a container waits for its card's MPS daemon.
+    support: what limits by the driver need besides the card. view: the node's pods. again_s: seconds between two looks
+    at the kind. ready_within_s: how long a container waits for its card's MPS daemon.
     """
 
     kind: NodeKind
@@ -49,11 +50,10 @@ class NodeIsolation:
     soft_limits: bool
     directories: ContainerDirectories
     mps: MpsCards
-    driver_cards: Callable[[], Sequence[DriverCard]]
+    states: CardStates
     support: Callable[[], LimitSupport]
-    known: Callable[[], bool]
     view: NodeRecords
-    record: Callable[[NodeEvent], None]
+    recorder: EventRecorder
     again_s: float = _AGAIN_S
     ready_within_s: float = _READY_WITHIN_S
     _unlimited: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class NodeIsolation:
         by_driver = self.kind.now == DRIVER or self._has_namespace(share)
         if not by_driver or self._without_driver(share):
             return None
-        limit = share.driver_limit(self.view.cards())
+        limit = share.driver_limit(self.view.cards)
         return replace(limit, soft_mib=limit.soft_mib if self.soft_limits else 0) if limit else None
 
     def shown(self, containers: Iterable[AllocationStatus]) -> tuple[AllocationStatus, ...]:
@@ -134,12 +134,12 @@ class NodeIsolation:
             by_driver = self.kind.now == MPS and self.mps.has_namespaces(card.uuid) and not missing[card.uuid]
             return "" if card.mig or card.parent else DRIVER if by_driver else word
 
-        return {card.uuid: kind(card) for card in self.driver_cards()}
+        return {card.uuid: kind(card) for card in self.states.cards}
 
     def compute_of_cards(self) -> dict[str, str]:
         """Return UUID -> how programs share the card's processors, as in the inventory."""
         serving = self.mps.serving()
-        return {card.uuid: MPS if card.uuid in serving else "" for card in self.driver_cards()}
+        return {card.uuid: MPS if card.uuid in serving else "" for card in self.states.cards}
 
     def for_inventory(self) -> dict[str, CardIsolation]:
         """Return UUID -> what the inventory says of the card."""
@@ -156,11 +156,11 @@ class NodeIsolation:
     def missing(self) -> dict[str, str]:
         """Return UUID -> why the driver cannot enforce shares of the card; "" if it can."""
         support = self.support()
-        return {card.uuid: driver_limits.missing(card, support) for card in self.driver_cards()}
+        return {card.uuid: driver_limits.missing(card, support) for card in self.states.cards}
 
     def _mechanism(self, share: ContainerShare) -> IsolationMechanism:
         """Return the mechanism for the container: none on a MIG instance."""
-        instances = {card.uuid for card in self.driver_cards() if card.parent}
+        instances = {card.uuid for card in self.states.cards if card.parent}
         if not instances.isdisjoint(share.uuids):
             return NONE
         return self._by_namespace(share) if self._has_namespace(share) else self.kind.mechanism
@@ -173,7 +173,7 @@ class NodeIsolation:
 
     def _namespace(self, share: ContainerShare) -> MpsNamespace:
         """Return the container's namespace. MPS limits its memory only where the driver does not."""
-        limit = None if self.limit(share) else share.driver_limit(self.view.cards())
+        limit = None if self.limit(share) else share.driver_limit(self.view.cards)
         name = namespace_of(share.pod.uid, share.container.name)
         return MpsNamespace(name, share.pod.uid, share.percent, limit.hard_mib if limit else None)
 
@@ -203,7 +203,7 @@ class NodeIsolation:
         note = (
             f"container {share.container.name} starts without a memory limit: NVIDIA's hook could not set it: {error}"
         )
-        self.record(NodeEvent("GPUNotEnforced", note, share.pod.key))
+        self.recorder.record(NodeEvent("GPUNotEnforced", note, share.pod.key))
 
     def _required_by(self, share: ContainerShare) -> str:
         """Return which setting requires that the container's share is enforced; "" if none does.
@@ -224,15 +224,12 @@ class NodeIsolation:
             else:
                 await self.view.pods.change()
 
-    async def follow(self, allocating: Callable[[], bool], moved: Callable[[], None]) -> None:
-        """Choose another kind if the node is idle, forever. moved: called when the cards' isolation has changed.
-
-        allocating: whether the kubelet waits for an Allocate.
-        """
+    async def follow(self, calls: Calls, moved: Callable[[], None]) -> None:
+        """Choose another kind if the node is idle, forever. moved: called when the cards' isolation has changed."""
         before = self.for_inventory()
         while True:
             await asyncio.sleep(self.again_s)
-            if self.view.pods.complete and not allocating():
+            if self.view.pods.complete and not calls.allocating:
                 self._settle()
             now = self.for_inventory()
             if now != before:
@@ -240,10 +237,10 @@ class NodeIsolation:
                 moved()
 
     def _settle(self) -> None:
-        known = self.known()
+        known = self.support().known
         if self.kind.now and not known:
             return
         limits = known and not all(self.missing().values())
-        possible = any(card.limits for card in self.driver_cards())
+        possible = any(card.limits for card in self.states.cards)
         if self.kind.settle(limits=limits, possible=possible, holders=len(self.view.asking())):
             self.mps.cards_changed()

@@ -187,27 +187,33 @@ SOCKET_NAME: Final = "gpushare.sock"
 Say: TypeAlias = Callable[[str, str, Mapping[str, object]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """Callbacks on the registration. problem: called with the reason of a failure; with "" after success.
+class RegisteredPlugin(KubeletPlugin, Protocol):
+    """Port: a plugin that follows its registration."""
 
-    registering: awaited before each attempt; it postpones the attempt by raising KubeletSilent or CheckpointError.
-    """
+    async def registering(self) -> None:
+        """Called before each attempt. Postpones it by raising KubeletSilent or CheckpointError."""
+        ...
 
-    registering: Callable[[], Awaitable[None]]
-    registered: Callable[[], None]
-    unregistered: Callable[[], None]
-    problem: Callable[[str], None]
+    def on_registered(self) -> None:
+        """Called after each success."""
+        ...
+
+    def on_unregistered(self) -> None:
+        """Called when no kubelet follows the devices."""
+        ...
+
+    def on_problem(self, message: str) -> None:
+        """Called with the reason of a failure; with "" after success."""
+        ...
 
 
 @dataclass(slots=True)
 class Registration:
     """Registration of the plugin. backoff_s: seconds to wait, by consecutive failures. say: receives its log lines."""
 
-    plugin: KubeletPlugin
+    plugin: RegisteredPlugin
     device_plugin_dir: Path
     resource: str
-    listeners: Listeners
     backoff_s: Callable[[int], float]
     say: Say
     _dropped: asyncio.Event = field(default_factory=asyncio.Event)
@@ -231,7 +237,7 @@ class Registration:
 
     async def _one_life(self) -> None:
         """Serve from one start of the kubelet to the next, which cancels this."""
-        self.listeners.unregistered()
+        self.plugin.on_unregistered()
         async with serving(self.plugin, self.device_plugin_dir / SOCKET_NAME):
             drops = 0
             while True:
@@ -247,17 +253,17 @@ class Registration:
         failures = 0
         while True:
             try:
-                await self.listeners.registering()
+                await self.plugin.registering()
                 await client.register(self.device_plugin_dir, SOCKET_NAME, self.resource)
             except (KubeletSilent, RegistrationRefused, CheckpointError) as error:
                 failures += 1
-                self.listeners.problem(str(error))
+                self.plugin.on_problem(str(error))
                 self.say("warning", "register.failed", {"reason": str(error), "attempt": failures})
                 await asyncio.sleep(self.backoff_s(failures))
             else:
                 self.say("info", "registered", {"resource": self.resource, "socket": SOCKET_NAME})
-                self.listeners.problem("")
-                self.listeners.registered()
+                self.plugin.on_problem("")
+                self.plugin.on_registered()
                 return
 
 

@@ -20,7 +20,7 @@ from deviceplugin.kubelet import checkpoint
 from deviceplugin.kubelet.checkpoint import CheckpointError
 from deviceplugin.kubelet.client import KubeletSilent
 from deviceplugin.kubelet.device_ids import Listed
-from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Devices, Listeners, Registration, Say
+from deviceplugin.kubelet.server import CallRejected, ContainerResponse, Devices, Registration, Say
 
 FILE: Final = "session.json"
 _VERSION: Final = 1
@@ -139,12 +139,30 @@ class Answers(Protocol):
         ...
 
 
+class Calls(Protocol):
+    """Port: the kubelet's calls that are being answered."""
+
+    @property
+    def allocating(self) -> int:
+        """Number of running Allocate calls."""
+        ...
+
+
+class Withholding(Protocol):
+    """Port: the part of `cdi.mode.Injection` that may keep all cards from containers."""
+
+    @property
+    def withheld(self) -> str:
+        """Why; "" if it does not."""
+        ...
+
+
 class KubeletSession:
-    """`server.KubeletPlugin` and its registration. Owned by the event loop; create it inside the loop.
+    """`server.RegisteredPlugin` and its registration. Owned by the event loop; create it inside the loop.
 
     devices: the listed devices. registered: a kubelet follows them. problem: why none does; "" if no problem is known.
     changed: called whenever `registered` or `problem` may have changed. last_mode: from the records, "" if there is
-    none. missing: why nothing can answer the kubelet's calls yet; "" if it is only a matter of time.
+    none. injection: set once it exists; until then, an answer is only a matter of time.
     """
 
     def __init__(
@@ -160,7 +178,7 @@ class KubeletSession:
         self.registered, self.problem = False, ""
         self.changed: Callable[[], None] = lambda: None
         self.last_mode = ""
-        self.missing: Callable[[], str] = str
+        self.injection: Withholding | None = None
         self._resource, self._file, self._backoff_s = resource, file, backoff_s
         self._checkpoint = device_plugin_dir / CHECKPOINT
         self._record: SessionRecord | None = None
@@ -169,8 +187,7 @@ class KubeletSession:
         self._answers: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self._first = asyncio.Event()
         self._following = 0
-        listeners = Listeners(self._registering, self._on_registered, self._on_unregistered, self._on_problem)
-        self._registration = Registration(self, device_plugin_dir, resource, listeners, backoff_s, say)
+        self._registration = Registration(self, device_plugin_dir, resource, backoff_s, say)
 
     def resume(self) -> bool:
         """List the devices that the kubelet knew and those in use. Return False if these are unknown or incomplete.
@@ -217,7 +234,7 @@ class KubeletSession:
                 await answers.registering()
             except (KubeletSilent, CheckpointError) as error:
                 failures += 1
-                self._on_problem(str(error))
+                self.on_problem(str(error))
                 await asyncio.sleep(self._backoff_s(failures))
             else:
                 self._unasked_known = True
@@ -241,7 +258,7 @@ class KubeletSession:
             self._following -= 1
             # Two follow while one kubelet takes over from another.
             if not self._following:
-                self._on_unregistered()
+                self.on_unregistered()
                 self._registration.dropped()
 
     async def allocate(self, ids: frozenset[str]) -> ContainerResponse:
@@ -256,24 +273,29 @@ class KubeletSession:
         done, _ = await asyncio.wait({self._answers}, timeout=wait_s)
         if not done:
             starting = f"the device plugin has just started: after {wait_s:g} s it does not know its cards and pods yet"
-            raise CallRejected(self.missing() or starting, "Starting")
+            withheld = self.injection.withheld if self.injection else ""
+            raise CallRejected(withheld or starting, "Starting")
         return self._answers.result()
 
-    async def _registering(self) -> None:
+    async def registering(self) -> None:
+        """Wait until devices are listed, and determine pods that were admitted without a call of the plugin."""
         await self.devices_now.shown()
         if self._record is None or self._answers.done():
             await (await asyncio.shield(self._answers)).registering()
             self._unasked_known = True
 
-    def _on_registered(self) -> None:
+    def on_registered(self) -> None:
+        """Record that the kubelet follows the devices."""
         self.registered = True
         self._first.set()
         self.changed()
 
-    def _on_unregistered(self) -> None:
+    def on_unregistered(self) -> None:
+        """Record that no kubelet follows them."""
         self.registered = False
         self.changed()
 
-    def _on_problem(self, message: str) -> None:
+    def on_problem(self, message: str) -> None:
+        """Record why a registration failed; "" after success."""
         self.problem = message
         self.changed()

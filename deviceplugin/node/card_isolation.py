@@ -1,6 +1,7 @@
 """Isolation of a card, for the inventory."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 
 class CardIsolation(NamedTuple):
@@ -9,3 +10,11 @@ class CardIsolation(NamedTuple):
     kind: str = ""
     unenforced: str = ""
     compute: str = ""
+
+
+class NodeCardIsolation(Protocol):
+    """Port: `isolation.node_isolation.NodeIsolation`."""
+
+    def for_inventory(self) -> Mapping[str, CardIsolation]:
+        """Return UUID -> what the inventory says of the card."""
+        ...

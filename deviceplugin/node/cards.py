@@ -9,27 +9,29 @@ pods, checkpoint ─────────────┴──────▶
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
 from config.protocol import inventory, names
 from config.protocol.inventory import Health, Inventory
 from deviceplugin.allocation.view import NodeRecords
+from deviceplugin.cdi.mode import Injection
 from deviceplugin.driver.cards import and_instances
 from deviceplugin.driver.cuda import sentence
+from deviceplugin.events import EventRecorder, NodeEvent
 from deviceplugin.health.record import HealthFile, LastKnownFile
 from deviceplugin.health.rules import GOOD_FOR_S, RECOVERING, RELEASED
 from deviceplugin.health.states import CardStates, HealthChange, as_reported, health_changes
 from deviceplugin.kubelet import device_ids
-from deviceplugin.node.card_isolation import CardIsolation
+from deviceplugin.node.card_isolation import CardIsolation, NodeCardIsolation
 from deviceplugin.node.devices import NodeDevices
-from deviceplugin.node.events import NodeEvent
 from deviceplugin.node.inventory import NodePatch, Terms, announcement, cordoned_uuids, node_inventory, unknown_names
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
+from scheduler.process.clock import Clock
 
 _AGAIN_S: Final = 1.0
 # A driver of many cards takes a few seconds; the plugin does not wait for a missing one.
@@ -43,15 +45,21 @@ _UNCOVERED: Final = (Health.SUSPECT, inventory.NO_INJECTION)
 log = structlog.get_logger()
 
 
+class ReleaseAnnotation(Protocol):
+    """Port: `health.releases.Releases`."""
+
+    async def follow(self, text: str) -> bool:
+        """Apply the text of the annotation `gpushare/release`. Return whether it is served and can be removed."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class NodeCards:
     """Announcements of the node's cards. Owned by the event loop. Only `run` does the work; others request a run.
 
-    gpu_core: whether compute is announced too. record: receives an event on the node. changed: called after each
-    announcement. release: applies the annotation of that name; returns whether it is served. whole: the cards as
-    announced, including the units used outside: decisions for pods stay valid if another process fills the card.
-    untrusted_until_s: Unix seconds until which the scheduler is asked to wait although a kubelet follows the devices.
-    uncovered: UUID -> why containers cannot get that card. isolation: UUID -> what the inventory says of it.
+    gpu_core: whether compute is announced too. moved: set to request a run: the states of the cards, or the pods, may
+    have changed. changed: called after each announcement. untrusted_until_s: Unix seconds until which the scheduler is
+    asked to wait although a kubelet follows the devices.
     """
 
     terms: Terms
@@ -62,15 +70,15 @@ class NodeCards:
     devices: NodeDevices
     healths: HealthFile
     last_known: LastKnownFile
-    wall_s: Callable[[], float]
-    record: Callable[[NodeEvent], None]
+    clock: Clock
+    recorder: EventRecorder
+    releases: ReleaseAnnotation
+    injection: Injection
+    isolation: NodeCardIsolation
+    moved: asyncio.Event
     changed: Callable[[], None]
-    release: Callable[[str], Awaitable[bool]]
-    uncovered: Callable[[], Mapping[str, str]] = dict
-    isolation: Callable[[], Mapping[str, CardIsolation]] = dict
     untrusted_until_s: float = 0.0
     latest: Inventory | None = None
-    whole: tuple[inventory.Card, ...] = ()
     problem: str = ""
     _shown: objects.Node | None = None
     _node: objects.Node | None = None
@@ -84,7 +92,6 @@ class NodeCards:
     _reported_cuda: str = ""
     _named: asyncio.Event = field(default_factory=asyncio.Event)
     _listed: asyncio.Event = field(default_factory=asyncio.Event)
-    _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _soon: asyncio.TimerHandle | None = None
 
     @property
@@ -92,14 +99,10 @@ class NodeCards:
         """The announced cards; empty before the first announcement."""
         return self.latest.cards if self.latest else ()
 
-    def moved(self) -> None:
-        """Request a run: the states of the cards, or the pods, may have changed."""
-        self._moved.set()
-
     def seen(self, node: objects.Node | None) -> None:
         """Record the node as the watch shows it now."""
         self._shown = node
-        self._moved.set()
+        self.moved.set()
 
     def registered(self, *, now: bool) -> None:
         """Record whether a kubelet follows the devices; while none does, the scheduler is asked to wait."""
@@ -108,11 +111,11 @@ class NodeCards:
         if self.latest:
             # At once: a stopping plugin waits until the current announcement is written.
             self.publisher.want_also({names.HELD_UNTIL: self._held_until})
-        self._moved.set()
+        self.moved.set()
 
     def asking_to_wait(self) -> dict[str, str]:
         """Ask the scheduler to wait from now on, because this plugin is about to end. Return the annotation for it."""
-        return {names.HELD_UNTIL: _time(self.wall_s() + HELD_FOR_S)}
+        return {names.HELD_UNTIL: _time(self.clock.wall_s() + HELD_FOR_S)}
 
     async def listed(self) -> None:
         """Wait until devices are listed, from cards that the driver names, or from remembered ones if it is slow."""
@@ -124,13 +127,13 @@ class NodeCards:
     def outside(self, used_mib: Mapping[str, int]) -> None:
         """Record the MiB that unregistered processes use on each card, which the announcement then leaves out."""
         self._outside_mib = dict(used_mib)
-        self._moved.set()
+        self.moved.set()
 
     async def run(self) -> None:
         """Announce forever. Raises device_ids.TooManyDevices: the unit is too small for these cards."""
         while True:
-            await self._moved.wait()
-            self._moved.clear()
+            await self.moved.wait()
+            self.moved.clear()
             # One snapshot of the node per round: an order that arrives meanwhile is not removed with the previous one.
             self._node = self._shown
             if not self.states.cards and not self.states.driver:
@@ -138,27 +141,28 @@ class NodeCards:
             self._clear_health()
             # The node's annotations are unknown, or its object is missing: no operator has reclaimed cards by that.
             if self._node is not None:
-                self._release_over = await self.release(self._annotation(names.RELEASE))
+                self._release_over = await self.releases.follow(self._annotation(names.RELEASE))
             await self._announce()
 
     async def follow_pods(self) -> None:
         """Request a run whenever pods come or go, because pods determine which devices are unhealthy."""
         while True:
             await self.view.pods.change()
-            self._moved.set()
+            self.moved.set()
 
     def _clear_health(self) -> None:
         text = self._operator_text(names.CLEAR_HEALTH)
         if text and text != self._cleared:
             uuids = and_instances(cordoned_uuids(text, self.states.cards)[0], self.states.cards)
             log.info("health.cleared", uuids=sorted(uuids), annotation=text)
-            self.states.cleared(uuids, self.wall_s())
+            self.states.cleared(uuids, self.clock.wall_s())
         self._cleared = text
 
     async def _announce(self) -> None:
         cordoned, cordon = cordoned_uuids(self._operator_text(names.CORDON), self.states.cards)
         announced = self._usable(self.states.announced())
-        isolation, unknown = self.isolation(), CardIsolation()
+        withheld = inventory.NO_INJECTION if self.injection.withheld or self.states.cuda_problem() else ""
+        isolation, unknown = self.isolation.for_inventory(), CardIsolation()
 
         def described(outside_mib: Mapping[str, int]) -> Inventory:
             found = node_inventory(self.states.driver, self.states.cards, announced, cordoned, self.terms, outside_mib)
@@ -167,12 +171,12 @@ class NodeCards:
                 for card in found.cards
                 for one in (isolation.get(card.uuid, unknown),)
             )
-            return replace(found, cards=cards, withheld=inventory.NO_INJECTION if self.devices.withheld() else "")
+            return replace(found, cards=cards, withheld=withheld)
 
         whole, found = described({}), described(self._outside_mib)
         self._check(whole)
         self._report_destroyed(whole.cards)
-        self.latest, self.whole = found, whole.cards
+        self.latest, self.view.cards = found, whole.cards
         wanted = announcement(found, self.view.resources, gpu_core=self.gpu_core)
         said = {names.HELD_UNTIL: self._held_until, **self._answers(cordon)}
         self.publisher.want(NodePatch({**wanted.annotations, **said}, wanted.capacity))
@@ -180,7 +184,7 @@ class NodeCards:
         self.publisher.seen(self._node)
         reported = as_reported(self._reported, announced)
         for change in health_changes(self.states.cards, self._reported, reported):
-            self.record(_node_event(change, self.uncovered().get(change.card.uuid, "")))
+            self.recorder.record(_node_event(change, self.injection.uncovered.get(change.card.uuid, "")))
         self._report_stray_cordon()
         self._report_cuda()
         self._reported = reported
@@ -193,18 +197,18 @@ class NodeCards:
 
     def _usable(self, healths: Mapping[str, tuple[Health, str]]) -> dict[str, tuple[Health, str]]:
         """Return the health of each card; a card that containers cannot get takes no new pods and affects no other."""
-        out = {uuid: _UNCOVERED for uuid in self.uncovered() if healths.get(uuid) == _HEALTHY}
+        out = {uuid: _UNCOVERED for uuid in self.injection.uncovered if healths.get(uuid) == _HEALTHY}
         return {**healths, **out}
 
     def _again(self, *, wanted: bool) -> None:
         """Plan another round if `wanted`, and cancel the one that was planned before."""
         if self._soon is not None:
             self._soon.cancel()
-        self._soon = asyncio.get_running_loop().call_later(_AGAIN_S, self._moved.set) if wanted else None
+        self._soon = asyncio.get_running_loop().call_later(_AGAIN_S, self.moved.set) if wanted else None
 
     def _asked_wait(self) -> str | None:
         """Return the time until which the scheduler is asked to wait; None if it is not asked."""
-        now_s = self.wall_s()
+        now_s = self.clock.wall_s()
         if not self._followed:
             return _time(max(now_s + HELD_FOR_S, self.untrusted_until_s))
         if now_s >= self.untrusted_until_s:
@@ -225,7 +229,7 @@ class NodeCards:
         return [text for text in (self.publisher.problem, self._stray_cordon(), self._untrusted()) if text]
 
     def _untrusted(self) -> str:
-        if self.wall_s() >= self.untrusted_until_s:
+        if self.clock.wall_s() >= self.untrusted_until_s:
             return ""
         until = _time(self.untrusted_until_s)
         return f"the plugin was killed twice in a row; it accepts no GPU pods until {until}"
@@ -240,26 +244,26 @@ class NodeCards:
         """Report a cordon that names no card, once per text, because its author expects it to have an effect."""
         stray = self._stray_cordon()
         if stray and stray != self._reported_cordon:
-            self.record(NodeEvent("GPUCordonUnknown", f"{stray}; these entries have no effect"))
+            self.recorder.record(NodeEvent("GPUCordonUnknown", f"{stray}; these entries have no effect"))
         self._reported_cordon = stray
 
     def _report_destroyed(self, now: Sequence[inventory.Card]) -> None:
         """Report MIG instances that no longer exist, on the node and on the pods that have them."""
         there = {card.uuid for card in now}
-        for card in self.whole:
+        for card in self.view.cards:
             if not card.parent or card.uuid in there:
                 continue
             gone = f"MIG instance {card.uuid} (card {card.index}) of card {card.parent} was destroyed"
             pods = [pod for pod in self.view.asking() if pod.has_card(card.uuid)]
-            self.record(NodeEvent(_DESTROYED, f"{gone}; pods on it: {len(pods)}"))
+            self.recorder.record(NodeEvent(_DESTROYED, f"{gone}; pods on it: {len(pods)}"))
             for pod in pods:
-                self.record(NodeEvent(_DESTROYED, f"{gone}, which this pod has: delete the pod", pod.key))
+                self.recorder.record(NodeEvent(_DESTROYED, f"{gone}, which this pod has: delete the pod", pod.key))
 
     def _report_cuda(self) -> None:
         """Report once that CUDA starts on no card."""
         problem = self.states.cuda_problem()
         if problem and problem != self._reported_cuda:
-            self.record(NodeEvent("GPUNotReady", problem))
+            self.recorder.record(NodeEvent("GPUNotReady", problem))
         self._reported_cuda = problem
 
     def _answers(self, cordon: str) -> dict[str, str | None]:

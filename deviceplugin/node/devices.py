@@ -1,8 +1,7 @@
 """Computes the fake devices to list for the kubelet, from this node's cards and the containers that hold IDs."""
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +15,7 @@ from deviceplugin.kubelet import device_ids
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError
 from deviceplugin.kubelet.device_ids import LARGEST_MESSAGE, Listed, message_bytes
 from deviceplugin.kubelet.session import FakeDevices
+from scheduler.process.clock import Clock
 
 # Longer than an Allocate lasts: KubeletSession waits 5 s; the environment mode takes `allocateWait` plus one answer.
 LEAVES_AFTER_S: Final = 30.0
@@ -26,15 +26,13 @@ log = structlog.get_logger()
 class NodeDevices:
     """The node's devices. Owned by the event loop. shown: the list for the kubelet, which already has devices.
 
-    old_style: as in `device_ids.device_ids`. withheld: whether no free device may be allocated, whatever the cards are.
-    now_s: from a clock that is never adjusted.
+    old_style: as in `device_ids.device_ids`.
     """
 
     view: NodeRecords
     shown: FakeDevices
     old_style: bool
-    withheld: Callable[[], bool] = bool
-    now_s: Callable[[], float] = time.monotonic
+    clock: Clock
     # ID -> since when it has been listed as unhealthy, before it is removed.
     _leaving: dict[str, float] = field(default_factory=dict)
 
@@ -42,11 +40,11 @@ class NodeDevices:
         """List the devices again, computed from those in use now: `device_ids.listed`. Return False to retry soon.
 
         whole: including memory used outside. Its units stay in the list, because a container of any card may hold the
-        IDs; the same number of free IDs is unhealthy.
+        IDs; the same number of free IDs is unhealthy. If `found` is withheld, no free device may be allocated.
         """
         ids = device_ids.device_ids(whole.cards, old_style=self.old_style)
         usable = sum(card.units for card in found.cards if card.health is not Health.UNHEALTHY)
-        if self.withheld():
+        if found.withheld:
             usable = 0
         try:
             holders = await self._holders(whole)
@@ -68,7 +66,7 @@ class NodeDevices:
         The kubelet crashes if an ID vanishes between its choice and the answer to its Allocate (nil pointer,
         pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources). It does not choose unhealthy IDs.
         """
-        stays, now_s = {name for name, _ in wanted}, self.now_s()
+        stays, now_s = {name for name, _ in wanted}, self.clock.monotonic_s()
         since = {name: self._leaving.get(name, now_s) for name, _ in self.shown.now if name not in stays}
         self._leaving = {name: began_s for name, began_s in since.items() if now_s - began_s < LEAVES_AFTER_S}
         if message_bytes(Counter(len(name) for name in (*stays, *self._leaving))) > LARGEST_MESSAGE:

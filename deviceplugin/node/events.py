@@ -5,14 +5,14 @@ Best effort: an Event that the API server does not accept after a few tries is l
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
 
+from deviceplugin.events import NodeEvent
 from scheduler.kube.events import Regarding, Reporter
-from scheduler.kube.port import ApiConflict, ApiError, ApiRejected, ApiThrottled, EventRecord, PodKey
+from scheduler.kube.port import ApiConflict, ApiError, ApiRejected, ApiThrottled, EventRecord
+from scheduler.process.clock import Clock
 
 CONTROLLER: Final = "gpushare-device-plugin"
 # Health of a few cards and drift of a few dozen pods: more Events at once add no information.
@@ -31,28 +31,18 @@ class EventWriter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEvent:
-    """An Event. reason: one word in CamelCase. pod: None if it is about the node. warning: it requires action."""
-
-    reason: str
-    note: str
-    pod: PodKey | None = None
-    warning: bool = True
-
-
 class NodeEventRecorder:
     """Recorder of Events: `run` writes them one by one. A full queue drops the oldest.
 
     node_uid: the node object's, once a watch has shown it.
     """
 
-    def __init__(self, writer: EventWriter, node: str, wall_s: Callable[[], float]) -> None:
-        """wall_s: Unix seconds."""
+    def __init__(self, writer: EventWriter, node: str, clock: Clock) -> None:
+        """node: its name."""
         self._writer = writer
         self._node = node
         self._reporter = Reporter(CONTROLLER, node)
-        self._wall_s = wall_s
+        self._clock = clock
         self._queue: deque[tuple[NodeEvent, int, int]] = (
             deque()
         )  # recorded at, and identified by, these Unix nanoseconds
@@ -68,7 +58,7 @@ class NodeEventRecorder:
         if len(self._queue) == _MOST_QUEUED:
             dropped, *_ = self._queue.popleft()
             log.warning("event.lost", reason="the queue is full", note=dropped.note)
-        recorded_ns = int(self._wall_s() * 1e9)
+        recorded_ns = self._clock.wall_ns()
         # This alone distinguishes Events, even if the clock is set back.
         self._last_ns = max(recorded_ns, self._last_ns + 1)
         self._queue.append((event, recorded_ns, self._last_ns))

@@ -12,6 +12,7 @@ from deviceplugin.allocation.view import OwnPods
 from scheduler.kube import objects
 from scheduler.kube.port import ApiError, Changed, Cluster, Deleted, Kind, T, WatchEvent
 from scheduler.kube.reflector import WatchBackoff, reflect
+from scheduler.process.clock import Clock
 from scheduler.process.contact import Contact
 
 # After a restart of the API server, every node reconnects, so the interval is longer than the single scheduler's. A
@@ -26,11 +27,11 @@ class NodeWatch:
     contact: since when one of its watches has failed.
     """
 
-    def __init__(self, cluster: Cluster, name: str, rng: random.Random, now_s: Callable[[], float]) -> None:
-        """rng: spreads retries. now_s: monotonic seconds."""
+    def __init__(self, cluster: Cluster, name: str, rng: random.Random, clock: Clock) -> None:
+        """rng: spreads retries."""
         self._cluster, self._name = cluster, name
         self._backoff = WatchBackoff(rng, reconnect_max_s=_RECONNECT_MAX_S)
-        self.contact = Contact(("nodes", "pods"), now_s)
+        self.contact = Contact(("nodes", "pods"), clock.monotonic_s)
         self._node: objects.Node | None = None
         self._seen = asyncio.Event()
 

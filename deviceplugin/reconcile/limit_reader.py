@@ -6,33 +6,48 @@ It needs no process IDs, and so no access to the host's PID namespace.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
-from deviceplugin.driver.cards import DriverCard, MemoryLimits, SourceFailed
+from deviceplugin.driver.cards import MemoryLimits, SourceFailed
+from deviceplugin.health.states import CardStates
 from deviceplugin.reconcile.cgroup_files import container_cgroups, existing
 from deviceplugin.reconcile.cgroups import Owner
 from deviceplugin.reconcile.container_limits import LimitReading, pods_on
 from deviceplugin.reconcile.drift import SeenPod
 
 
+class LimitSource(Protocol):
+    """Port: the part of `driver.cards.Driver` that reads memory limits."""
+
+    async def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> Mapping[str, MemoryLimits]:
+        """Return the limits on the card by cgroup. Raises SourceFailed."""
+        ...
+
+
+class _EnforcedLimits(Protocol):
+    """Port: the part of `isolation.node_isolation.NodeIsolation` that knows the limits to enforce."""
+
+    def limit(self, share: ContainerShare) -> DriverLimit | None:
+        """Return the limits that the driver has to enforce for the container; None if it has none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReader:
-    """Reads the limits. host_cgroup: the host's cgroup v2 tree. cards: as the driver describes them.
-
-    ask: `cards.Driver.memory_limits`. expected: the limits that the driver has to enforce for a container, or None.
-    """
+    """Reads the limits. host_cgroup: the host's cgroup v2 tree."""
 
     host_cgroup: Path
-    cards: Callable[[], Iterable[DriverCard]]
-    ask: Callable[[str, Sequence[str]], Awaitable[Mapping[str, MemoryLimits]]]
-    expected: Callable[[ContainerShare], DriverLimit | None]
+    states: CardStates
+    driver: LimitSource
+    isolation: _EnforcedLimits
 
     async def read(self, seen: Iterable[SeenPod], uids: Mapping[str, str]) -> LimitReading:
         """Return the limits of the pods' containers on their cards. uids: as from `usage.uids_by_cgroup`."""
-        on_cards = pods_on(seen, {card.uuid for card in self.cards() if card.limits})
+        on_cards = pods_on(seen, {card.uuid for card in self.states.cards if card.limits})
         if not on_cards:
             return LimitReading()
         try:
@@ -60,7 +75,7 @@ class LimitReader:
 
     async def _of_card(self, uuid: str, paths: Mapping[Owner, str]) -> dict[Owner, MemoryLimits] | SourceFailed:
         try:
-            found = await self.ask(uuid, tuple(paths.values()))
+            found = await self.driver.memory_limits(uuid, tuple(paths.values()))
         except SourceFailed as error:
             return error
         return {owner: found[path] for owner, path in paths.items() if path in found}

@@ -15,7 +15,6 @@ from typing import Final, Protocol
 
 import structlog
 
-from config.protocol.inventory import Card
 from config.protocol.quantity import QuantityError
 from deviceplugin.allocation.assigned import AssignedCards
 from deviceplugin.allocation.decision import allocated_units
@@ -25,10 +24,12 @@ from deviceplugin.allocation.recorded import device_names
 from deviceplugin.allocation.view import NodeRecords
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import CardReading
+from deviceplugin.events import EventRecorder, NodeEvent
+from deviceplugin.health.states import CardStates
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.checkpoint import CheckpointEntry, CheckpointError, KubeletContainer
 from deviceplugin.kubelet.client import KubeletSilent
-from deviceplugin.node.events import NodeEvent
+from deviceplugin.kubelet.session import Calls
 from deviceplugin.reconcile import usage
 from deviceplugin.reconcile.cgroup_files import owners
 from deviceplugin.reconcile.container_limits import not_enforced, with_limits
@@ -175,26 +176,23 @@ class Result:
 class Reconciler:
     """The reconcile loop. Owned by the event loop; files are read in a thread.
 
-    cards: see `NodeCards.whole`; empty before the first announcement. readings: UUID -> the last reading, if any.
-    limits: reads the driver's memory limits.
-    files: our CDI specs. directories: isolation directories. allocating: whether the kubelet waits for one of our
-    Allocate calls. record: receives an event. on_outside: called when `outside_mib` changes: UUID -> MiB used by
-    unregistered processes, subtracted from the announcement.
+    limits: reads the driver's memory limits. files: our CDI specs. directories: isolation directories. calls: of the
+    kubelet. on_outside: called when `outside_mib` changes: UUID -> MiB used by unregistered processes, subtracted from
+    the announcement.
     """
 
     settings: ReconcileSettings
     view: NodeRecords
     kubelet: Lister
-    cards: Callable[[], Sequence[Card]]
-    readings: Callable[[], Mapping[str, CardReading]]
+    states: CardStates
     limits: LimitReader
     assigned: AssignedCards
     files: SpecFiles
     directories: ContainerDirectories
-    record: Callable[[NodeEvent], None]
+    recorder: EventRecorder
     evictor: Evictor
     metrics: NodeMetrics
-    allocating: Callable[[], bool]
+    calls: Calls
     on_outside: Callable[[Mapping[str, int]], None]
     outside_mib: Mapping[str, int] = field(default_factory=dict)
     result: Result = field(default_factory=Result)
@@ -219,16 +217,16 @@ class Reconciler:
         present = await self._present(leftovers)
         entries = await self._entries()
         allocated = await self._allocated()
-        readings = dict(self.readings())  # The driver keeps measuring during these reads.
+        readings = dict(self.states.readings)  # The driver keeps measuring during these reads.
         traced = await self._uses(readings)
-        seen = usage.seen(self._pods(), self.cards(), self.settings.unit_mib)
+        seen = usage.seen(self._pods(), self.view.cards, self.settings.unit_mib)
         limits = await self.limits.read(seen, usage.uids_by_cgroup(self.view.pods))
         self._problems += limits.problems
         read = readings if traced is not None else ()
         found, by_id = with_limits(traced or (), limits), usage.containers_by_id(self.view.pods)
         drift = self._find_drift(seen, allocated, found)
-        drift += not_enforced(seen, limits, by_id, self.limits.expected)
-        drift += pressure(self.cards(), seen, found, read, self.settings.unit_mib)
+        drift += not_enforced(seen, limits, by_id, self.limits.isolation.limit)
+        drift += pressure(self.view.cards, seen, found, read, self.settings.unit_mib)
         await self._follow(drift, read)
         if entries is not None:
             await self._tidy(leftovers, present, entries)
@@ -251,7 +249,7 @@ class Reconciler:
 
     async def _allocated(self) -> list[KubeletContainer]:
         """Return the containers that the kubelet lists; empty if it does not answer, which proves nothing."""
-        while self.allocating():  # noqa: ASYNC110  (nobody tells of its end, and it is mostly there at the first look)
+        while self.calls.allocating:  # noqa: ASYNC110  (nobody tells of its end, and it is mostly there at the first look)
             await asyncio.sleep(_ALLOCATE_LOOK_S)
         try:
             return await self.kubelet.all(timeout_s=_LIST_WITHIN_S)
@@ -288,7 +286,7 @@ class Reconciler:
     def _find_drift(
         self, seen: Sequence[SeenPod], allocated: Sequence[KubeletContainer], found: Sequence[Use]
     ) -> list[Drift]:
-        cards = self.cards()
+        cards = self.view.cards
         if not cards:
             self._problem("no card is announced yet")
             return []
@@ -307,7 +305,7 @@ class Reconciler:
         for news in self._followed.news:
             follows = actions(news, self.settings.policy)
             if Action.EVENT in follows:
-                self.record(_node_event(news, evicted=Action.EVICT in follows))
+                self.recorder.record(_node_event(news, evicted=Action.EVICT in follows))
         await self._evict()
         outside = usage.outside_mib(self.outside_mib, self._followed, read, self.settings.policy)
         if outside != self.outside_mib:
@@ -341,7 +339,7 @@ class Reconciler:
             self._problem(str(error))
 
     def _show(self, seen: Sequence[SeenPod], listed: Sequence[usage.Account]) -> None:
-        cards, lasting = self.cards(), self._followed.lasting
+        cards, lasting = self.view.cards, self._followed.lasting
         self.metrics.show_drift(usage.counts(lasting, self.settings.policy))
         self.metrics.show_containers(usage.shown_containers(listed, cards))
         self._end(

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from config.protocol.inventory import Health
 from config.protocol.isolation import ADVISORY
-from deviceplugin.driver.cards import DriverCard
+from deviceplugin.driver.cards import DriverCard, Xid
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.report import series
@@ -70,11 +70,11 @@ class NodeMetrics:
         self._node.driver_starts = starts
         self._driver_abandoned.set(abandoned)
 
-    def xid(self, uuid: str, number: int, times: int = 1) -> None:
-        """Count errors that the driver reported. uuid: "" if the driver named no card."""
+    def xid(self, xid: Xid) -> None:
+        """Count errors that the driver reported."""
         # One assignment each, because a scrape renders in another thread.
-        self._node.xids = self._node.xids + Counts({(uuid, number): times})
-        self._node.last_xid = {**self._node.last_xid, uuid: number}
+        self._node.xids = self._node.xids + Counts({(xid.uuid, xid.number): xid.times})
+        self._node.last_xid = {**self._node.last_xid, xid.uuid: xid.number}
 
     def show_cards(self, cards: Iterable[ShownCard]) -> None:
         """Record every card of the node."""

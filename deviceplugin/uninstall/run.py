@@ -19,6 +19,7 @@ from config.settings.deviceplugin import DevicePluginConfiguration
 from deviceplugin import lock
 from deviceplugin.backends import backend_for
 from deviceplugin.driver.cards import Driver, SourceFailed
+from deviceplugin.health.states import CardStates
 from deviceplugin.isolation import compute_modes
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.directories import remove_tree
@@ -75,7 +76,7 @@ class Hands:
             return ""
         driver = self.driver()
         try:
-            modes = ComputeModes(path.parent, driver, dict)
+            modes = ComputeModes(path.parent, driver, CardStates(None))
             await driver.cards()  # Queried before a mode is set.
             return "; ".join(filter(None, [await modes.restore(uuid) for uuid in sorted(modes.before)]))
         except SourceFailed as error:

@@ -12,3 +12,7 @@ class Clock:
     monotonic_s: Callable[[], float] = time.monotonic
     wall_ns: Callable[[], int] = time.time_ns
     started_s: float = time.monotonic()
+
+    def wall_s(self) -> float:
+        """Return the Unix seconds."""
+        return self.wall_ns() / 1e9

@@ -50,6 +50,7 @@ from scheduler.plugins.registry import describe
 from scheduler.tools.cli.answering import ENV_PREFIX
 from tests.fuzz import corpus, planted
 from tests.fuzz.mutations import Mutator
+from tests.support.node.ports import Recorded
 from tests.support.repository import ROOT
 from tests.support.servers.certificates import CA
 
@@ -267,9 +268,9 @@ def _records(journal: Path) -> NodeRecords:
         journal=Journal(journal),
         kubelet=None,  # type: ignore[arg-type] # nothing is asked of it here
         checkpoint=journal / "none",
-        changed=lambda *_: None,
-        cards=lambda: _CARDS,
+        recorder=Recorded(),
         unit_mib=1024,
+        cards=_CARDS,
     )
 
 

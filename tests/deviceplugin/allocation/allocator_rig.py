@@ -30,6 +30,7 @@ from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from scheduler.kube.port import Changed
 from tests.support.builders import wire_pod
 from tests.support.node.kubelet_double import KubeletDouble
+from tests.support.node.ports import Recorded
 
 CARDS = tuple(Card(index=index, uuid=f"GPU-{index}", model="T4", memory_mib=15360, units=15) for index in range(2))
 
@@ -71,9 +72,8 @@ class Rig:
     pods: OwnPods
     context: AllocationContext
     assigned: list[tuple[str, list[str], frozenset[str]]]
-    changed: list[tuple[str, Sequence[str]]]
+    events: Recorded
     plugin: Answers
-    cards: Sequence[Card] = CARDS
     records: list[dict[str, object]] = field(default_factory=list)
 
     def bound(self, name: str, units: int, card: int) -> None:
@@ -128,10 +128,14 @@ class Rig:
         return self.folder / "cdi" / f"gpushare-{name}.json"
 
 
+def cuda_starts(_: Sequence[str]) -> str:
+    return ""
+
+
 @asynccontextmanager
 async def rig(folder: Path, plugin: Callable[[AllocationContext], Answers]) -> AsyncIterator[Rig]:
     assigned: list[tuple[str, list[str], frozenset[str]]] = []
-    changed: list[tuple[str, Sequence[str]]] = []
+    events = Recorded()
 
     def on_assigned(pod: NodePod, containers: Sequence[str], uuids: frozenset[str]) -> None:
         assigned.append((pod.name, list(containers), uuids))
@@ -143,24 +147,24 @@ async def rig(folder: Path, plugin: Callable[[AllocationContext], Answers]) -> A
         journal=Journal(folder / "state"),
         kubelet=resources,
         checkpoint=folder / "checkpoint",
-        changed=lambda pod, keys: changed.append((pod.name, keys)),
-        cards=lambda: made.cards,
+        recorder=events,
         unit_mib=1024,
+        cards=CARDS,
     )
     context = AllocationContext(
         view=view,
-        cards=lambda: made.cards,
-        unit_mib=1024,
         node_labels=dict,
         on_assigned=on_assigned,
         files=SpecFiles(folder / "cdi"),
         card_edits=Mounted(),
+        start_problem=cuda_starts,
+        devices=FakeDevices(),
         start_wait_s=1.0,
     )
     served = plugin(context)
     async with KubeletDouble(folder).running() as double, server.serving(Listing(served), folder / "p.sock"):
         await client.register(folder, "p.sock", names.GPU_MEM)
-        made = Rig(folder, double, pods, context, assigned, changed, served)
+        made = Rig(folder, double, pods, context, assigned, events, served)
         yield made
         await resources.close()
 

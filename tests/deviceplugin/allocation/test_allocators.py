@@ -13,12 +13,12 @@ from deviceplugin.allocation.allocators import AllocationContext, CdiAllocator, 
 from deviceplugin.allocation.container_share import ContainerShare, DriverLimit
 from deviceplugin.cdi import limit_hooks
 from deviceplugin.cdi.edits import Additions, BindMount, Edits
-from deviceplugin.cdi.mode import Mode
 from deviceplugin.kubelet.session import Answers
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from scheduler.kube.port import Changed
 from tests.deviceplugin.allocation.allocator_rig import Rig, refused, rig, without_cdi
 from tests.support.builders import wire_pod
+from tests.support.node.ports import FixedInjection
 
 
 @pytest.mark.parametrize("mode", [CdiAllocator, without_cdi])
@@ -41,16 +41,16 @@ async def test_a_pod_of_the_other_mode_starts_with_its_card_and_gets_a_spec_only
 
 async def test_the_mode_of_the_moment_answers(folder: Path) -> None:
     """The specs may come after the first choice."""
-    modes = list[Mode](["environment"])
+    injection = FixedInjection("environment")
 
     def by_mode(context: AllocationContext) -> ModeAllocator:
-        return ModeAllocator(CdiAllocator(context), without_cdi(context), lambda: modes[-1])
+        return ModeAllocator(CdiAllocator(context), without_cdi(context), injection)
 
     async with rig(folder, by_mode) as node:
         node.bound("p", 1, card=1)
         node.admitted("p")
         before = await node.double.allocate(["u0"])
-        modes.append("cdi")
+        injection.chosen = "cdi"
         after = await node.double.allocate(["u1"])
         assert (bool(before.envs), bool(before.cdi_devices)) == (True, False)
         assert (bool(after.envs), bool(after.cdi_devices)) == (False, True)

@@ -12,6 +12,7 @@ from config.protocol import allocation, names
 from config.protocol.allocation import Allocation, LegacyFields
 from deviceplugin.allocation.allocators import CdiAllocator
 from deviceplugin.cdi import spec
+from deviceplugin.kubelet.session import FakeDevices
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
 from deviceplugin.reconcile.usage import accounts, seen
 from tests.deviceplugin.allocation.allocator_rig import CARDS, Rig, refused, rig
@@ -66,11 +67,12 @@ async def test_a_container_waits_until_cuda_starts_on_its_card(by_cdi: Rig) -> N
 async def test_a_container_that_the_checkpoint_lacks_has_the_kubelet_write_it_again(by_cdi: Rig) -> None:
     asked = list[bool]()
 
-    def kubelet_writes() -> None:
-        asked.append(True)
-        by_cdi.record("p", *lost)
+    class Written(FakeDevices):
+        def again(self) -> None:
+            asked.append(True)
+            by_cdi.record("p", *lost)
 
-    by_cdi.context.unrecorded = kubelet_writes
+    by_cdi.context.devices = Written()
     by_cdi.bound("p", 1, card=0)
     lost = ["u0"], await by_cdi.double.allocate(["u0"])
     with refused("the kubelet records no live container with exactly these devices"):
@@ -104,7 +106,9 @@ async def test_a_change_of_the_annotation_is_reported_and_ignored(by_cdi: Rig) -
     by_cdi.bound("p", 1, card=1)
     assert [await by_cdi.card_of() for _ in range(2)] == ["GPU-0", "GPU-0"]
     # Told once.
-    assert by_cdi.changed == [("p", (names.ALLOCATION, names.CARDS, names.MEM_IDX))]
+    (event,) = by_cdi.events
+    assert (event.reason, event.pod and event.pod.name) == ("GPUAllocationChanged", "p")
+    assert event.note.startswith(f"its allocation changed ({names.ALLOCATION}, {names.CARDS}, {names.MEM_IDX}); ")
 
 
 async def test_a_recorded_environment_of_another_card_must_not_start(by_cdi: Rig) -> None:
@@ -116,7 +120,7 @@ async def test_a_recorded_environment_of_another_card_must_not_start(by_cdi: Rig
     by_cdi.record("old", ["u0"], wire.ContainerAllocateResponse(envs=recorded))
     await by_cdi.double.pre_start(["u0"])
     assert by_cdi.assigned[-1] == ("old", ["c0"], frozenset({"GPU-1"}))
-    by_cdi.cards = tuple(replace(card, index=1 - card.index) for card in CARDS)
+    by_cdi.context.view.cards = tuple(replace(card, index=1 - card.index) for card in CARDS)
     with refused(r"allocated with ALIYUN_COM_GPU_MEM_IDX=1, but .* says 0"):
         await by_cdi.double.pre_start(["u0"])
 
@@ -125,7 +129,7 @@ async def test_an_allocation_by_index_means_the_card_that_had_it_at_first_also_a
     index_only = {names.ALLOCATION: '{"0":{"1":1}}', names.UNIT_MIB: "1024"}
     for cards in (CARDS, tuple(replace(card, index=1 - card.index) for card in CARDS)):
         async with rig(folder, CdiAllocator) as node:
-            node.cards = cards
+            node.context.view.cards = cards
             node.show("p", 1, index_only)
             await node.allocated("p")
             assert await node.card_of() == "GPU-1"
@@ -175,7 +179,8 @@ async def test_a_request_that_is_changed_later_is_reported_and_the_first_one_hol
     by_cdi.show("p", 1, dict(before.annotations) | {names.EXCLUSIVE: "true", names.GPU_COUNT: "2"})
     (after,) = by_cdi.context.view.asking()
     assert (after.exclusive, after.gpu_count) == (False, "")
-    assert by_cdi.changed == [("p", (names.GPU_COUNT, names.EXCLUSIVE))]
+    (event,) = by_cdi.events
+    assert event.note.startswith(f"its allocation changed ({names.GPU_COUNT}, {names.EXCLUSIVE}); ")
 
 
 async def test_an_answer_that_is_damaged_costs_its_own_container_alone(by_cdi: Rig) -> None:

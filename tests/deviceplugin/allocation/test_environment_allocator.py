@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from deviceplugin.allocation.allocators import EnvironmentAllocator
@@ -10,7 +11,7 @@ from deviceplugin.allocation.container_share import ContainerShare
 from deviceplugin.allocation.decision import Share
 from deviceplugin.kubelet.server import CallRejected
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
-from scheduler.kube.port import Deleted, ListEnds
+from scheduler.kube.port import Changed, Deleted, ListEnds
 from tests.deviceplugin.allocation.allocator_rig import Rig, refused, rig
 from tests.support.builders import wire_pod
 from tests.support.node.node_pods import node_pod
@@ -94,7 +95,10 @@ async def test_a_container_with_other_cards_must_not_start(by_environment: Rig) 
 
 async def test_a_pod_without_the_nvidia_runtime_is_refused_with_what_to_add(folder: Path) -> None:
     """The plugin's own pod has it by a runtime class: it is not the node's default."""
-    async with rig(folder, lambda context: EnvironmentAllocator(context, 0.5, lambda: "nvidia")) as node:
+    async with rig(folder, lambda context: EnvironmentAllocator(context, 0.5, "uid-plugin")) as node:
+        own = wire_pod("plugin", uid="uid-plugin")
+        own = msgspec.structs.replace(own, spec=msgspec.structs.replace(own.spec, runtime_class_name="nvidia"))
+        node.pods.apply([Changed(own)])
         node.bound("p", 1, card=0)
         node.admitted("p")
         with refused(r"start without a card: .* add runtimeClassName: nvidia"):

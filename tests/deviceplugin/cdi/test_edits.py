@@ -1,7 +1,9 @@
 """Container edits: how parts combine, what a device's spec is made of, and a simulated card as a file."""
 
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -100,8 +102,13 @@ CARDS = [
 ]
 
 
+@dataclass
+class Announced:
+    cards: Sequence[Card]
+
+
 def test_each_card_is_a_read_only_mount_of_its_description(tmp_path: Path) -> None:
-    made = SimulatedEdits(tmp_path / "cards", lambda: CARDS).edits(["GPU-a", "GPU-b"])
+    made = SimulatedEdits(tmp_path / "cards", Announced(CARDS)).edits(["GPU-a", "GPU-b"])
     mounts = made.lists["mounts"]
     assert [mount["containerPath"] for mount in mounts] == [  # type: ignore[index]
         "/run/gpushare/cards/GPU-a",
@@ -114,7 +121,7 @@ def test_each_card_is_a_read_only_mount_of_its_description(tmp_path: Path) -> No
 
 def test_a_description_that_has_changed_is_written_again(tmp_path: Path) -> None:
     cards = [Card(index=0, uuid="GPU-a", model="M", memory_mib=1024, units=1)]
-    made = SimulatedEdits(tmp_path, lambda: cards)
+    made = SimulatedEdits(tmp_path, Announced(cards))
     made.edits(["GPU-a"])
     number = (tmp_path / "GPU-a").stat().st_ino
     made.edits(["GPU-a"])
@@ -126,7 +133,7 @@ def test_a_description_that_has_changed_is_written_again(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("slow_writes")
 def test_containers_that_start_at_once_both_get_the_description(tmp_path: Path) -> None:
-    simulated = SimulatedEdits(tmp_path, lambda: CARDS)
+    simulated = SimulatedEdits(tmp_path, Announced(CARDS))
     with ThreadPoolExecutor() as threads:
         for starting in [threads.submit(simulated.edits, ["GPU-a"]) for _ in range(2)]:
             starting.result()
@@ -144,5 +151,5 @@ def test_containers_that_start_at_once_both_get_the_description(tmp_path: Path) 
 )
 def test_an_unknown_card_or_a_bad_file_name_is_refused(tmp_path: Path, uuid: str, message: str) -> None:
     with pytest.raises(CdiError, match=message):
-        SimulatedEdits(tmp_path / "cards", lambda: CARDS).edits([uuid])
+        SimulatedEdits(tmp_path / "cards", Announced(CARDS)).edits([uuid])
     assert not (tmp_path / "evil").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from config.settings.deviceplugin import Mode as ConfiguredMode
-from deviceplugin.cdi.injection import InjectionListeners, InjectionMode
+from deviceplugin.cdi.injection import InjectionMode
 from deviceplugin.cdi.mode import (
     Coverage,
     InjectionSupport,
@@ -19,6 +19,7 @@ from deviceplugin.cdi.mode import (
     reads_cdi,
     takes_volume_mounts,
 )
+from deviceplugin.events import NodeEvent
 
 LACKING = "there is no CDI spec of kind nvidia.com/gpu"
 UNKNOWN = "containerd://Unknown"
@@ -164,15 +165,12 @@ class Site:
         self, specs: Specs, configured: ConfiguredMode = "auto", *, mountinfo: str = "", last: str = ""
     ) -> InjectionMode:
         (self.folder / "mountinfo").write_text(mountinfo)
-        listeners = InjectionListeners(self.not_ready, self.switched, self.changed)
         file = self.folder / "mountinfo"
-        return InjectionMode(configured, specs, listeners, real=True, last=last, again_s=0.01, mountinfo=file)
+        return InjectionMode(configured, specs, self, self.changed, real=True, last=last, again_s=0.01, mountinfo=file)
 
-    def not_ready(self, note: str) -> None:
-        self.recorded.append(("GPUNotReady", note))
-
-    def switched(self, note: str) -> None:
-        self.recorded.append(("GPUInjectionMode", note))
+    def record(self, event: NodeEvent) -> None:
+        assert event.warning == (event.reason == "GPUNotReady")
+        self.recorded.append((event.reason, event.note))
 
     def changed(self) -> None:
         self.changes += 1

@@ -144,7 +144,7 @@ class Node:
 
     def bind(self) -> None:
         """The scheduler binds a pod to a card as announced."""
-        shared = [one for one in self.rig.cards.whole if one.units]
+        shared = [one for one in self.rig.cards.view.cards if one.units]
         if shared:
             self.run_on(self.chance.choice(shared))
 
@@ -163,12 +163,12 @@ class Node:
         if self.driver.grown():
             self.states.found(await self.driver.cards(), forget=False)
         self.rig.changed.clear()
-        self.rig.cards.moved()
+        self.rig.cards.moved.set()
         async with asyncio.timeout(5):
             await self.rig.changed.wait()
 
     def check(self) -> None:
-        shown = {one.uuid: one for one in self.rig.cards.whole}
+        shown = {one.uuid: one for one in self.rig.cards.view.cards}
         assert shown.keys() == {SPLIT, WHOLE, *self.instances}
         assert (shown[WHOLE].units, shown[WHOLE].health, shown[WHOLE].reason) == (UNITS, Health.HEALTHY, "")
         assert (shown[SPLIT].units, shown[SPLIT].reason) == (0, "mig")

@@ -13,6 +13,7 @@ from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.health.monitor import CardKeeper, Pace
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
+from scheduler.process.clock import Clock
 from tests.support.nvidia import libraries
 from tests.support.nvidia.sessions import threads
 from tests.support.nvidia.world import VARIABLE, World, card, instance, uuid_of
@@ -46,9 +47,10 @@ async def keeping() -> AsyncIterator[Kept]:
         states=CardStates(classes((), ())),
         forget=True,
         pace=Pace(reading_s=0.02, cards_s=NEVER_S),
-        wall_s=lambda: 0.0,
+        clock=Clock(wall_ns=int),
         on_change=news.set,
         on_xid=lambda _: None,
+        on_cuda=lambda: None,
     )
     kept = Kept(keeper, news)
     running = asyncio.create_task(keeper.run())

@@ -15,6 +15,7 @@ from deviceplugin.health.cuda import CudaTrial, TrialPace, next_s
 from deviceplugin.health.cuda_watch import CudaWatch
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates, as_reported, health_changes
+from scheduler.process.clock import Clock
 
 HEALTHY = (Health.HEALTHY, "")
 UNTRIED = (Health.SUSPECT, "cuda-untried")
@@ -251,7 +252,7 @@ async def watched(driver: Driver, found: CardStates, changes: Iterable[None]) ->
         if not left:
             done.set()
 
-    watch = CudaWatch(driver=driver, states=found, on_change=on_change)
+    watch = CudaWatch(driver=driver, states=found, on_change=on_change, clock=Clock())
     running = asyncio.create_task(watch.run())
     await asyncio.wait_for(done.wait(), 10)
     running.cancel()

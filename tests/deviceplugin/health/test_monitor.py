@@ -30,6 +30,7 @@ from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.health.monitor import CardKeeper, NeedsNewContainer, Pace
 from deviceplugin.health.rules import XidLog, classes
 from deviceplugin.health.states import CardStates
+from scheduler.process.clock import Clock
 
 T = TypeVar("T")
 CARDS = (
@@ -64,8 +65,11 @@ class Rig:
         return self.keeper.states.announced().get(uuid, (Health.CORDONED, "not there"))
 
 
-def wall_s() -> float:
-    return time.time() * 1000
+def wall_ns() -> int:
+    return time.time_ns() * 1000
+
+
+CLOCK = Clock(wall_ns=wall_ns)
 
 
 def keeper_of(
@@ -79,9 +83,10 @@ def keeper_of(
         states=states,
         forget=forget,
         pace=PACE,
-        wall_s=wall_s,
+        clock=CLOCK,
         on_change=news.set,
         on_xid=xids.append,
+        on_cuda=news.set,
     )
 
 
@@ -168,7 +173,7 @@ async def test_a_reset_of_a_card_with_a_hardware_error_is_seen() -> None:
         await rig.until(lambda: rig.announced() == (Health.UNHEALTHY, "xid-48"))
         with pytest.raises(FaultError, match="cannot be reset"):
             rig.happen(ResetFault("0"))
-        assert await rig.keeper.release(["GPU-a"], wall_s() + 1e9) == ""
+        assert await rig.keeper.release(["GPU-a"], CLOCK.wall_s() + 1e9) == ""
         rig.happen(ResetFault("0"))
         await rig.keeper.release(["GPU-a"], None)
         await rig.until(lambda: rig.announced() == HEALTHY)
@@ -201,7 +206,7 @@ async def test_a_card_that_is_taken_back_while_the_cards_are_looked_at_is_looked
     task = asyncio.create_task(keeper.run())
     async with asyncio.timeout(5):
         await driver.looks.get()
-        assert await keeper.release(["GPU-a"], wall_s() + 1e9) == ""
+        assert await keeper.release(["GPU-a"], CLOCK.wall_s() + 1e9) == ""
         assert await keeper.release(["GPU-a"], None) == ""
         driver.goes_on.set()
         await driver.looks.get()
@@ -213,23 +218,22 @@ async def test_a_released_card_is_taken_back_when_its_time_is_over() -> None:
     async with keeping() as rig:
         await rig.until(lambda: rig.announced() == HEALTHY)
         for released in (["GPU-a"], ["GPU-a", "GPU-b"]):
-            await rig.keeper.release(released, wall_s() + 200)
+            await rig.keeper.release(released, CLOCK.wall_s() + 200)
             assert rig.announced() == (Health.SUSPECT, "released")
             await rig.until(lambda: rig.announced() == rig.announced("GPU-b") == HEALTHY)
 
 
 async def test_a_compute_mode_that_keeps_programs_from_sharing_is_a_problem() -> None:
     async with keeping(ReadingFault("1", {"compute_mode": "EXCLUSIVE_PROCESS"})) as rig:
-        await rig.until(lambda: bool(rig.keeper.problems()))
-        (problem,) = rig.keeper.problems()
+        await rig.until(lambda: bool(rig.keeper.problems("")))
+        (problem,) = rig.keeper.problems("")
         assert problem.startswith("card GPU-b: compute mode is EXCLUSIVE_PROCESS, which keeps programs from sharing it")
 
 
 async def test_the_compute_mode_in_which_programs_share_a_card_is_none() -> None:
     async with keeping(ReadingFault("1", {"compute_mode": "EXCLUSIVE_PROCESS"})) as rig:
-        rig.keeper.shared_in = lambda: "EXCLUSIVE_PROCESS"
         await rig.until(lambda: len(rig.keeper.states.readings) == len(CARDS))
-        assert rig.keeper.problems() == ()
+        assert rig.keeper.problems("EXCLUSIVE_PROCESS") == ()
 
 
 class Shut:
@@ -253,9 +257,10 @@ async def test_a_driver_that_cannot_be_opened_for_minutes_ends_the_process_and_t
         states=CardStates(None),
         forget=True,
         pace=Pace(again_s=0.01, end_s=0.2),
-        wall_s=wall_s,
+        clock=CLOCK,
         on_change=lambda: said.append(keeper.problem),
         on_xid=lambda _: None,
+        on_cuda=lambda: None,
     )
     with pytest.raises(ExceptionGroup) as caught:
         await asyncio.wait_for(keeper.run(), 10)

@@ -21,6 +21,7 @@ from deviceplugin.health.releases import Releases, socket_path
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
 from deviceplugin.line_socket import Refusal
+from scheduler.process.clock import Clock
 
 CARDS = (
     DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024),
@@ -46,6 +47,9 @@ class Rig:
     def released(self) -> dict[str, float]:
         return self.releases.keeper.states.released()
 
+    def allocated_units(self) -> dict[str, int]:
+        return self.allocated
+
     async def told(self, **order: object) -> str:
         return await line_socket.ask(socket_path(self.folder), order)
 
@@ -58,16 +62,18 @@ async def operating(folder: Path, *, now_s: float = 1000.0) -> AsyncIterator[Rig
     async def start() -> Worker:
         return DriverThreads(simulated.opened())
 
+    clock = Clock(wall_ns=lambda: int(rig.now_s * 1e9))
     keeper = CardKeeper(
         driver=SupervisedDriver(start),
         states=CardStates(classes((), ())),
         forget=False,
         pace=Pace(reading_s=0.02),
-        wall_s=lambda: rig.now_s,
+        clock=clock,
         on_change=rig.news.set,
         on_xid=lambda _: None,
+        on_cuda=lambda: None,
     )
-    rig.releases = Releases(keeper=keeper, allocated=lambda: rig.allocated, wall_s=lambda: rig.now_s)
+    rig.releases = Releases(keeper=keeper, allocations=rig, clock=clock)
     keeper.states.remember(CARDS, healths.load())
     task = asyncio.create_task(keeper.run())
     try:

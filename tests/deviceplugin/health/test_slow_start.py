@@ -12,6 +12,7 @@ from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.health.monitor import CardKeeper, Pace
 from deviceplugin.health.rules import classes
 from deviceplugin.health.states import CardStates
+from scheduler.process.clock import Clock
 from tests.support.nvidia import libraries
 from tests.support.nvidia.world import VARIABLE, World, card
 
@@ -26,9 +27,10 @@ async def seconds_until_all_are_known() -> float:
         states=states,
         forget=True,
         pace=Pace(),
-        wall_s=time.time,
+        clock=Clock(),
         on_change=news.set,
         on_xid=lambda _: None,
+        on_cuda=lambda: None,
     )
     began_s = time.monotonic()
     running = asyncio.create_task(keeper.run())

@@ -21,11 +21,12 @@ class Cards:
             raise NoAnswer(message)
         self.modes[uuid] = mode
 
+    @property
     def readings(self) -> dict[str, CardReading]:
         return {uuid: CardReading(used_mib=0, compute_mode=mode) for uuid, mode in self.modes.items()}
 
     def kept_in(self, folder: Path) -> ComputeModes:
-        return ComputeModes(folder, self, self.readings)
+        return ComputeModes(folder, self, self)
 
 
 @pytest.mark.parametrize("before", ["", "PROHIBITED"])

@@ -19,6 +19,7 @@ from deviceplugin.isolation.node_isolation import NodeIsolation
 from tests.deviceplugin.isolation.test_mps_cards import Node, daemons, node, up
 from tests.support.node.container_shares import share_of
 from tests.support.node.isolating import WITH_LIMITS, NoDriver, isolating, kind_of, limited_card, records
+from tests.support.node.ports import FixedInjection, Recorded
 
 assert node  # a fixture
 LIMITED = (limited_card(0), limited_card(1), limited_card(2, limits=False))
@@ -87,14 +88,15 @@ async def test_the_protocol_follows_the_driver_of_the_node(
 ) -> None:
     states = CardStates(None)
     states.found(DriverCards(driver, (limited_card(),)), forget=False)
+    view = records(folder)
     parts = IsolationParts(
         kind=kind_of(folder, kind, {kind: mps(Mps())}),
         driver=NoDriver(),
         states=states,
-        view=records(folder),
-        edits=SimulatedEdits(folder, tuple),
-        cdi=lambda: True,
-        record=lambda _: None,
+        view=view,
+        edits=SimulatedEdits(folder, view),
+        injection=FixedInjection(),
+        recorder=Recorded(),
         registry=CollectorRegistry(),
         backoff_s=float,
     )

@@ -18,9 +18,9 @@ from deviceplugin.driver.cards import EXCLUSIVE_PROCESS, CardReading, NoAnswer
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.mps_cards import MpsCards, MpsMetrics
 from deviceplugin.isolation.mps_daemon import MpsPace
-from deviceplugin.node.events import NodeEvent
 from scheduler.kube.port import PodKey
 from tests.support.node import mps_double
+from tests.support.node.ports import Recorded
 
 CARD, OTHER = "GPU-aaaa", "GPU-bbbb"
 POD = PodKey("ns", "p", "uid-p")
@@ -35,7 +35,7 @@ class Node:
     folder: Path
     wanted: set[str] = field(default_factory=lambda: {CARD})
     modes: dict[str, str] = field(default_factory=lambda: {CARD: "", OTHER: ""})
-    events: list[NodeEvent] = field(default_factory=list)
+    events: Recorded = field(default_factory=Recorded)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     refuses: bool = False
     daemons: Literal["plugin", "external"] = "plugin"
@@ -53,6 +53,10 @@ class Node:
             raise NoAnswer(message)
         self.modes[uuid] = mode
 
+    def clients(self, uuid: str) -> list[PodKey]:
+        return [POD] if uuid == CARD else []
+
+    @property
     def readings(self) -> dict[str, CardReading]:
         return {uuid: CardReading(used_mib=0, compute_mode=mode) for uuid, mode in self.modes.items()}
 
@@ -97,14 +101,11 @@ async def daemons(node: Node) -> AsyncIterator[MpsCards]:
     node.registry = CollectorRegistry()
     cards = MpsCards(
         settings=node.settings,
-        modes=ComputeModes(node.folder / "state", node, node.readings),
-        wanted=lambda: node.wanted,
-        clients=lambda uuid: [POD] if uuid == CARD else [],
-        record=node.events.append,
+        modes=ComputeModes(node.folder / "state", node, node),
+        node=node,
+        recorder=node.events,
         backoff_s=node.backoff_s,
         metrics=MpsMetrics(node.registry),
-        driver=lambda: node.driver,
-        live=lambda: node.live,
         pace=PACE,
     )
     running = asyncio.create_task(cards.run())

@@ -15,6 +15,7 @@ from deviceplugin.isolation.mps_drain import MpsDrain, due_s
 from deviceplugin.reconcile.process_owners import pods_of
 from scheduler.kube.objects import ObjectMeta
 from scheduler.kube.port import Changed
+from scheduler.process.clock import Clock
 from tests.deviceplugin.isolation.test_mps_cards import eventually
 from tests.support.node.isolating import isolating, kind_of
 from tests.support.node.node_pods import CARDS
@@ -69,7 +70,8 @@ async def draining(folder: Path) -> AsyncIterator[Drains]:
     async with rig(folder) as (node, loop):
         made = Drains(node, isolating(folder, kind_of(folder, "none")).mps)
         owners = partial(pods_of, folder / "proc", node.pods)
-        drain = MpsDrain(cards=made, view=loop.view, pods_of=owners, wall_s=lambda: made.now_s)  # type: ignore[arg-type]
+        clock = Clock(wall_ns=lambda: int(made.now_s * 1e9))
+        drain = MpsDrain(cards=made, view=loop.view, pods_of=owners, clock=clock)  # type: ignore[arg-type]
         running = asyncio.create_task(drain.run())
         try:
             yield made

@@ -22,12 +22,12 @@ from deviceplugin.isolation.driver_limits import LimitSupport
 from deviceplugin.isolation.kind import KindFile
 from deviceplugin.isolation.make import IsolationParts, cards_for_daemons, isolation_for, pods_with, shared_in
 from deviceplugin.isolation.node_isolation import NodeIsolation
-from deviceplugin.node.events import NodeEvent
 from deviceplugin.report.status import AllocationStatus
 from scheduler.kube.port import Changed, Deleted, ListEnds, PodKey
 from tests.support.node.container_shares import share_of
 from tests.support.node.isolating import WITH_LIMITS, NoDriver, isolating, kind_of, limited_card
 from tests.support.node.node_pods import CARDS, node_pod, on, wire_pod
+from tests.support.node.ports import FixedInjection, Recorded
 from tests.support.node.reconcile_site import rig
 
 
@@ -104,9 +104,9 @@ async def test_there_are_metrics_of_daemons_where_there_are_daemons(
             driver=NoDriver(),
             states=CardStates(None),
             view=loop.view,
-            edits=SimulatedEdits(folder, tuple),
-            cdi=lambda: True,
-            record=lambda _: None,
+            edits=SimulatedEdits(folder, loop.view),
+            injection=FixedInjection(),
+            recorder=Recorded(),
             registry=registry,
             backoff_s=float,
         )
@@ -182,14 +182,22 @@ async def test_the_kind_is_decided_once_the_pods_are_known(folder: Path) -> None
     assert made.kind.now == "driver"
 
 
+class NoCalls:
+    allocating = 0
+
+
 async def test_an_idle_node_changes_its_kind_and_announces_it(folder: Path) -> None:
     KindFile(folder).save("none")
     known, moved = asyncio.Event(), asyncio.Event()
-    made = isolating(folder, kind_of(folder, "auto"), cards=LIMITED, known=known.is_set)
-    card = made.view.cards()[0]
+
+    def support() -> LimitSupport:
+        return replace(WITH_LIMITS, known=known.is_set())
+
+    made = isolating(folder, kind_of(folder, "auto"), cards=LIMITED, support=support)
+    card = made.view.cards[0]
     wire = wire_pod("p", [3], annotations=on(node_pod("p", [3]), card).annotations)
     made.view.pods.apply([Changed(wire), ListEnds("1")])
-    following = asyncio.create_task(made.follow(lambda: False, moved.set))
+    following = asyncio.create_task(made.follow(NoCalls(), moved.set))
     await asyncio.sleep(0.01)
     assert (made.kind.now, made.kind.problem) == ("none", "")
     known.set()
@@ -225,8 +233,8 @@ async def test_the_driver_guarantees_requests_only_where_configured(
 
 
 async def test_a_container_whose_hook_failed_starts_without_limits_and_its_pod_is_told(folder: Path) -> None:
-    events = list[NodeEvent]()
-    made, share = isolating(folder, kind_of(folder, "driver"), cards=LIMITED, record=events.append), share_of(3)
+    events = Recorded()
+    made, share = isolating(folder, kind_of(folder, "driver"), cards=LIMITED, recorder=events), share_of(3)
     made.view.pods.apply([Changed(failed_at_its_hook(share))])
     assert [await made.prepare(share), await made.prepare(share)] == ["", ""]
     assert made.additions(share).env == {}

@@ -15,9 +15,10 @@ import grpc
 import pytest
 
 from deviceplugin.kubelet import session as sessions
-from deviceplugin.kubelet.server import SOCKET_NAME, ContainerResponse, Devices, Listeners, Registration, serving
+from deviceplugin.kubelet.server import SOCKET_NAME, ContainerResponse, Devices, Registration, serving
 from deviceplugin.kubelet.session import CHECKPOINT, FakeDevices, KubeletSession, SessionFile, SessionRecord
 from tests.support.node.kubelet_double import KubeletDouble
+from tests.support.node.ports import FixedInjection
 
 RESOURCE = "x.com/mem"
 T = TypeVar("T")
@@ -114,7 +115,7 @@ async def test_calls_that_wait_too_long_are_refused_with_the_reason(
         for call in (double.allocate(["u0"]), double.pre_start(["u0"])):
             with pytest.raises(grpc.aio.AioRpcError, match="it does not know its cards and pods yet"):
                 await call
-        session.missing = lambda: "no injection mode is available"
+        session.injection = FixedInjection(withheld="no injection mode is available")
         with pytest.raises(grpc.aio.AioRpcError, match="no injection mode is available"):
             await double.pre_start(["u0"])
 
@@ -215,39 +216,40 @@ async def test_in_another_mode_than_recorded_it_is_known_once_the_kubelet_was_as
 
 
 class Plugin(Answers):
+    """told: how its registration went, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
     def devices(self) -> AsyncIterator[Devices]:
         fakes = FakeDevices()
         fakes.show((("u0", True),))
         return fakes.follow()
 
+    async def registering(self) -> None:
+        self.told.append("registering")
 
-async def nothing() -> None:
-    pass
+    def on_registered(self) -> None:
+        self.told.append("registered")
+
+    def on_unregistered(self) -> None:
+        self.told.append("unregistered")
+
+    def on_problem(self, message: str) -> None:
+        self.told.append(message.partition(":")[0])
 
 
-QUIET = Listeners(nothing, lambda: None, lambda: None, lambda _: None)
-
-
-def registration(folder: Path, listeners: Listeners = QUIET) -> Registration:
-    return Registration(Plugin(), folder, RESOURCE, listeners, lambda _: 0.01, say_nothing)
+def registration(folder: Path, plugin: Plugin | None = None) -> Registration:
+    return Registration(plugin or Plugin(), folder, RESOURCE, lambda _: 0.01, say_nothing)
 
 
 @asynccontextmanager
 async def registering(folder: Path) -> AsyncIterator[list[str]]:
-    """What the listeners were told, in order."""
-    told: list[str] = []
-
-    async def registering_soon() -> None:
-        told.append("registering")
-
-    listeners = Listeners(
-        registering=registering_soon,
-        registered=lambda: told.append("registered"),
-        unregistered=lambda: told.append("unregistered"),
-        problem=lambda message: told.append(message.partition(":")[0]),
-    )
-    async with running(registration(folder, listeners)):
-        yield told
+    """What the plugin was told, in order."""
+    plugin = Plugin()
+    async with running(registration(folder, plugin)):
+        yield plugin.told
 
 
 async def test_a_kubelet_that_runs_already_is_registered_with(folder: Path) -> None:

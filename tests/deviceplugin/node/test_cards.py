@@ -36,8 +36,8 @@ async def test_cards_are_announced_counted_and_listed(tmp_path: Path) -> None:
 
 async def test_the_inventory_names_what_enforces_shares_and_the_next_plugin_begins_with_it(tmp_path: Path) -> None:
     async with announcing(tmp_path) as rig:
-        rig.cards.isolation = lambda: {"GPU-a": CardIsolation("driver")}
-        rig.cards.moved()
+        rig.isolation["GPU-a"] = CardIsolation("driver")
+        rig.cards.moved.set()
         await rig.until(lambda: [card.isolation for card in rig.node.cards()] == ["driver", ""])
     remembered = LastKnownFile(tmp_path, "boot").load().cards
     assert [(card.uuid, card.limits) for card in remembered] == [("GPU-a", True), ("GPU-b", False)]
@@ -48,7 +48,7 @@ async def test_nothing_is_announced_before_a_card_is_known_or_remembered(tmp_pat
         await asyncio.sleep(0.02)
         assert (rig.node.annotations, rig.cards.devices.shown.now, rig.cards.cards) == ({}, (), ())
         rig.cards.states.remember((A,))
-        rig.cards.moved()
+        rig.cards.moved.set()
         await rig.until(lambda: len(rig.node.cards()) == 1)
 
 
@@ -76,13 +76,13 @@ async def test_while_devices_are_withheld_only_held_ones_are_healthy(tmp_path: P
     async with announcing(tmp_path) as rig:
         await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)
         rig.running("on-b", ["u0", "u1"], card=1)
-        rig.cards.devices.withheld = lambda: True
-        rig.cards.moved()
+        rig.injection.withheld = "no spec"
+        rig.cards.moved.set()
         await rig.until(lambda: rig.unhealthy() == {f"u{number}" for number in range(2, 8)})
         assert [card.units for card in rig.node.cards()] == [4, 4]
         await rig.until(lambda: rig.node.withheld() == "no-way-in")
-        rig.cards.devices.withheld = lambda: False
-        rig.cards.moved()
+        rig.injection.withheld = ""
+        rig.cards.moved.set()
         await rig.until(lambda: not rig.unhealthy())
         await rig.until(lambda: not rig.node.withheld())
 
@@ -91,8 +91,8 @@ async def test_a_card_that_containers_cannot_get_takes_no_new_pods_and_costs_no_
     async with announcing(tmp_path) as rig:
         await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)
         rig.running("on-b", ["u0", "u1"], card=1)
-        rig.cards.uncovered = lambda: {"GPU-b": "nvidia.yaml is out of date"}
-        rig.cards.moved()
+        rig.injection.uncovered = {"GPU-b": "nvidia.yaml is out of date"}
+        rig.cards.moved.set()
         await rig.until(lambda: [card.reason for card in rig.node.cards()] == ["", "no-way-in"])
         assert [card.health for card in rig.node.cards()] == [Health.HEALTHY, Health.SUSPECT]
         # Containers that run keep their devices.
@@ -101,9 +101,9 @@ async def test_a_card_that_containers_cannot_get_takes_no_new_pods_and_costs_no_
         assert (rig.notices[-1].reason, rig.notices[-1].note) == ("GPUSuspect", note)
         rig.happened(Xid("GPU-b", 79))
         await rig.until(lambda: rig.node.cards()[1].reason == "xid-79")
-        rig.cards.uncovered = dict
+        rig.injection.uncovered = {}
         rig.cards.states.cleared(["GPU-b"], 0.0)
-        rig.cards.moved()
+        rig.cards.moved.set()
         await rig.until(lambda: rig.node.cards()[1].reason == "recovering")
 
 
@@ -133,16 +133,17 @@ async def test_an_order_that_comes_while_a_card_is_let_go_of_is_obeyed_too(tmp_p
     """Not taken away with the one that was obeyed just before."""
     letting_go, gone = asyncio.Event(), asyncio.Event()
 
-    async def release(text: str) -> bool:
-        if text:
-            letting_go.set()
-            await gone.wait()
-        return False
+    class Slow:
+        async def follow(self, text: str) -> bool:
+            if text:
+                letting_go.set()
+                await gone.wait()
+            return False
 
     async with announcing(tmp_path) as rig:
         rig.happened(BROKEN, Xid("GPU-b", 79))
         await rig.until(lambda: len(rig.unhealthy()) == 8)
-        rig.cards.release = release
+        rig.cards.releases = Slow()
         rig.node.show(**{names.CLEAR_HEALTH: "0", names.RELEASE: "0"})
         await letting_go.wait()
         rig.node.show(**{names.CLEAR_HEALTH: "1"})
@@ -155,11 +156,11 @@ async def test_what_the_annotation_says_of_releases_is_not_known_without_the_nod
     """As in the first moments of the plugin: a card that was released before must not be taken back."""
     async with announcing(tmp_path) as rig:
         rig.node.show(**{names.RELEASE: "0"})
-        await rig.until(lambda: bool(rig.followed))
+        await rig.until(lambda: bool(rig.releases.texts))
         rig.changed.clear()
         rig.cards.seen(None)
         await rig.changed.wait()
-        assert set(rig.followed) == {"0"}
+        assert set(rig.releases.texts) == {"0"}
 
 
 async def test_a_cordon_by_index_is_rewritten_and_lifting_it_is_never_undone(tmp_path: Path) -> None:
@@ -178,11 +179,11 @@ async def test_what_is_remembered_from_before_a_reboot_is_not_taken_for_known_si
     last_boot.save(inventory.encode(inventory.Inventory(1024, "580.1", ANNOUNCED)))
     async with announcing(tmp_path, found=False) as rig:
         rig.cards.states.remember(LastKnownFile(tmp_path, "boot").load().cards)
-        rig.cards.moved()
+        rig.cards.moved.set()
         await rig.until(lambda: bool(rig.node.cards()))
         assert not LastKnownFile(tmp_path, "boot").load().same_boot
         rig.cards.states.found(DriverCards("580.1", (A,)), forget=True)
-        rig.cards.moved()
+        rig.cards.moved.set()
         await rig.until(lambda: len(rig.node.cards()) == 1)
         assert LastKnownFile(tmp_path, "boot").load().same_boot
 
@@ -215,7 +216,7 @@ async def test_a_decision_stands_when_outside_use_fills_the_card(tmp_path: Path)
         await rig.until(lambda: bool(rig.unhealthy()))
         assert [card.units for card in rig.node.cards()] == [0, 4]
         (pod,) = rig.cards.view.asking()
-        (shares,) = decided(pod, rig.cards.whole, 1024).shares.values()
+        (shares,) = decided(pod, rig.cards.view.cards, 1024).shares.values()
         assert [share.uuid for share in shares] == ["GPU-a"]
 
 
@@ -251,7 +252,7 @@ async def test_calls_are_answered_once_the_driver_has_named_its_cards_or_is_late
     monkeypatch.setattr(cards, "_DRIVER_WITHIN_S", 0.05)
     async with announcing(tmp_path, found=False) as rig:
         rig.cards.states.remember((A,))
-        rig.cards.moved()
+        rig.cards.moved.set()
         async with asyncio.timeout(5):
             await rig.cards.listed()
         assert [name for name, _ in rig.cards.devices.shown.now] == ["u0", "u1", "u2", "u3"]
@@ -276,7 +277,7 @@ async def test_devices_that_have_to_be_looked_at_again_are_so_once_a_second_howe
         await rig.until(lambda: len(rig.cards.devices.shown.now) == 8)
         (tmp_path / "checkpoint").write_text("{")
         for _ in range(6):
-            rig.cards.moved()
+            rig.cards.moved.set()
             await asyncio.sleep(0.013)
         began_s = asyncio.get_running_loop().time()
         for _ in range(8):
@@ -290,7 +291,7 @@ async def test_a_unit_that_is_too_small_ends_it(tmp_path: Path) -> None:
         async with announcing(tmp_path, found=False, unit_mib=1) as rig:
             huge = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=2**24)
             rig.cards.states.found(DriverCards("580.1", (huge,)), forget=False)
-            rig.cards.moved()
+            rig.cards.moved.set()
             await asyncio.sleep(5)
 
 
@@ -300,19 +301,18 @@ async def test_cuda_that_starts_on_no_card_is_an_event_with_its_remedy_and_said_
         states = rig.cards.states
         states.tries_cuda = True
         states.answered({"GPU-a": CardReading(used_mib=0), "GPU-b": CardReading(used_mib=0)}, 0.0)
-        rig.cards.devices.withheld = lambda: bool(states.cuda_problem())
         for uuid in ("GPU-a", "GPU-b"):
             states.tried(uuid, CudaAnswer(999), 0.0)
-        rig.cards.moved()
+        rig.cards.moved.set()
         await rig.until(lambda: rig.node.withheld() == "no-way-in")
-        rig.cards.moved()
+        rig.cards.moved.set()
         await rig.until(lambda: len(rig.unhealthy()) == 8)
         (ready,) = (notice.note for notice in rig.notices if notice.reason == "GPUNotReady")
         assert "nvidia-modprobe -u -c=0" in ready
         suspect = [notice.note for notice in rig.notices if notice.reason == "GPUSuspect"]
         assert [("cuda-999" in note, "/dev/nvidia-uvm" in note) for note in suspect] == [(True, True)] * 2
         states.tried("GPU-b", CudaAnswer(0), 1.0)
-        rig.cards.moved()
+        rig.cards.moved.set()
         await rig.until(lambda: not rig.node.withheld())
         assert [card.health for card in rig.node.cards()] == [Health.SUSPECT, Health.HEALTHY]
 
@@ -336,7 +336,7 @@ def split(*numbers: int) -> DriverCards:
 async def test_instances_are_announced_beside_their_card(tmp_path: Path) -> None:
     async with announcing(tmp_path, found=False) as rig:
         rig.cards.states.found(split(1, 2), forget=False)
-        rig.cards.moved()
+        rig.cards.moved.set()
         await rig.until(lambda: len(rig.node.cards()) == 4)
         assert [(card.index, card.uuid, card.units, card.reason, card.parent) for card in rig.node.cards()] == [
             (0, "GPU-a", 0, "mig", ""),
@@ -372,15 +372,15 @@ async def test_clearing_a_split_card_clears_its_instances(tmp_path: Path) -> Non
 async def test_a_destroyed_instance_is_reported_on_the_node_and_on_its_pods_once(tmp_path: Path) -> None:
     async with announcing(tmp_path, found=False) as rig:
         rig.cards.states.found(split(1, 2), forget=False)
-        rig.cards.moved()
-        await rig.until(lambda: len(rig.cards.whole) == 4)
+        rig.cards.moved.set()
+        await rig.until(lambda: len(rig.cards.view.cards) == 4)
         written = allocation.encode(Allocation({0: {1010: 1}}, {}, {1010: "MIG-1"}), LegacyFields(1, 2, 1024))
         rig.pods.apply([Changed(wire_pod("p", 1, uid="uid-p", annotations=written, node="n"))])
         rig.cards.view.asking()
 
         for _ in range(2):
             rig.cards.states.found(split(2, 3), forget=False)
-            rig.cards.moved()
+            rig.cards.moved.set()
             await rig.until(lambda: "MIG-3" in {card.uuid for card in rig.node.cards()})
 
         gone = "MIG instance MIG-1 (card 1010) of card GPU-a was destroyed"

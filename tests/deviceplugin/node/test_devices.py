@@ -11,6 +11,7 @@ from deviceplugin.kubelet.device_ids import LARGEST_MESSAGE
 from deviceplugin.kubelet.server import Devices
 from deviceplugin.kubelet.session import FakeDevices
 from deviceplugin.node.devices import LEAVES_AFTER_S, NodeDevices, held_by
+from scheduler.process.clock import Clock
 from tests.support.node.node_pods import CARDS as ANNOUNCED
 from tests.support.node.node_pods import entry, node_pod, on
 
@@ -54,7 +55,8 @@ class Plugin:
         self.now_s = 100.0
         self.shown = FakeDevices()
         self.shown.show(tuple((name, True) for name in listed))
-        self.devices = NodeDevices(view=View(), shown=self.shown, old_style=False, now_s=lambda: self.now_s)  # type: ignore[arg-type]
+        clock = Clock(lambda: self.now_s)
+        self.devices = NodeDevices(view=View(), shown=self.shown, old_style=False, clock=clock)  # type: ignore[arg-type]
 
     def lists(self, units: int) -> tuple[bool, Devices]:
         """Whether all that leave have left; what is listed."""

@@ -15,6 +15,7 @@ from deviceplugin.allocation.identify import NodeState
 from deviceplugin.allocation.pods import NodePod, PodContainer
 from deviceplugin.kubelet.session import FakeDevices
 from deviceplugin.node.devices import LEAVES_AFTER_S, NodeDevices
+from scheduler.process.clock import Clock
 from tests.support.node.kubelet_model import Kubelet
 from tests.support.node.node_pods import node_pod, on
 
@@ -83,8 +84,8 @@ class OneNode:
         self.look(Random(0))  # noqa: S311  (nothing secret)
 
     def made_devices(self) -> NodeDevices:
-        clock, old_style = (lambda: self.now_s), self.old_style
-        return NodeDevices(view=self.view, shown=self.shown, old_style=old_style, now_s=clock)  # type: ignore[arg-type]
+        clock, old_style = Clock(lambda: self.now_s), self.old_style
+        return NodeDevices(view=self.view, shown=self.shown, old_style=old_style, clock=clock)  # type: ignore[arg-type]
 
     def look(self, _: Random) -> None:
         """The plugin lists the devices, and the kubelet takes note."""

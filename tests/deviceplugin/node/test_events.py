@@ -8,8 +8,10 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from deviceplugin.node.events import NodeEvent, NodeEventRecorder
+from deviceplugin.events import NodeEvent
+from deviceplugin.node.events import NodeEventRecorder
 from scheduler.kube.port import ApiConflict, ApiError, ApiForbidden, ApiSilent, ApiThrottled, EventRecord, PodKey
+from scheduler.process.clock import Clock
 from tests.support.clocks.virtual_time import run
 
 POD = PodKey("ns", "p", "uid-p")
@@ -31,12 +33,12 @@ class Server:
 
 
 def written(
-    server: Server, *notices: NodeEvent, node_uid: str = "", wall_s: Callable[[], float] = lambda: 1.5
+    server: Server, *notices: NodeEvent, node_uid: str = "", wall_ns: Callable[[], int] = lambda: 1_500_000_000
 ) -> list[EventRecord]:
     """The Events of these notices, an hour later."""
 
     async def main() -> None:
-        recorder = NodeEventRecorder(server, "node-a", wall_s)
+        recorder = NodeEventRecorder(server, "node-a", Clock(wall_ns=wall_ns))
         recorder.node_uid = node_uid
         for notice in notices:
             recorder.record(notice)
@@ -75,8 +77,8 @@ def test_notices_of_one_moment_become_as_many_events() -> None:
 
 
 def test_events_have_the_time_of_a_clock_that_was_set_back() -> None:
-    times = iter((7200.0, 3600.0, 3600.0))
-    events = written(Server(), *[NodeEvent("R", str(number), POD) for number in range(3)], wall_s=lambda: next(times))
+    times = iter((7_200_000_000_000, 3_600_000_000_000, 3_600_000_000_000))
+    events = written(Server(), *[NodeEvent("R", str(number), POD) for number in range(3)], wall_ns=lambda: next(times))
     assert [event.time_s for event in events] == [7200.0, 3600.0, 3600.0]
     assert len({event.name for event in events}) == 3
 

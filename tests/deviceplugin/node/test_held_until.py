@@ -7,6 +7,7 @@ import pytest
 
 from config.protocol import names
 from deviceplugin.node.starts import StartsFile
+from scheduler.process.clock import Clock
 from tests.support.node.announcing import announcing
 
 
@@ -28,7 +29,7 @@ async def test_a_plugin_that_is_not_trusted_yet_asks_to_wait_until_it_is(tmp_pat
         assert rig.cards.problems() == [
             "the plugin was killed twice in a row; it accepts no GPU pods until 1970-01-01T00:00:02Z"
         ]
-        rig.cards.wall_s = lambda: 2.0
+        rig.cards.clock = Clock(wall_ns=lambda: 2_000_000_000)
         await rig.until(lambda: names.HELD_UNTIL not in rig.node.annotations)
         assert rig.cards.problems() == []
 

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from deviceplugin.node.watch import NodeWatch
 from scheduler.kube import objects
 from scheduler.kube.port import ApiSilent, Changed, Cluster, Deleted, ListBegins, ListEnds
+from scheduler.process.clock import Clock
 from tests.support.clocks.virtual_time import in_virtual_time
 
 
@@ -35,7 +36,7 @@ class Shown:
 
 
 async def info_of(*batches: list[Any]) -> objects.NodeInfo:
-    watch = NodeWatch(cast("Cluster", Shown(*batches)), "n", random.Random(0), lambda: 0.0)  # noqa: S311  (no secret)
+    watch = NodeWatch(cast("Cluster", Shown(*batches)), "n", random.Random(0), Clock())  # noqa: S311  (no secret)
     following = asyncio.create_task(watch.node(lambda _: None))
     try:
         return await asyncio.wait_for(watch.node_info(), 5)
@@ -70,7 +71,7 @@ class Refusing:
 @in_virtual_time
 async def test_a_server_that_is_away_is_asked_every_few_seconds_and_logged_once_for_each_reason() -> None:
     server, now_s = Refusing("lost", "refused"), asyncio.get_running_loop().time
-    watch = NodeWatch(cast("Cluster", server), "n", random.Random(0), now_s)  # noqa: S311  (no secret)
+    watch = NodeWatch(cast("Cluster", server), "n", random.Random(0), Clock(now_s))  # noqa: S311  (no secret)
     with capture_logs() as lines:
         following = asyncio.create_task(watch.node(lambda _: None))
         await asyncio.sleep(600)

@@ -174,12 +174,13 @@ async def test_a_container_that_ends_while_the_driver_is_asked_needs_no_limit(fo
         uid = node.runs("p", 4, container_id=ID)
         cgroup = folder / "cgroup" / "kubepods" / f"pod{uid}" / ID
 
-        async def ends(_: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
-            assert list(cgroups) == [str(cgroup)]
-            cgroup.rmdir()
-            return {}
+        class Driver:
+            async def memory_limits(self, _: str, cgroups: Sequence[str]) -> dict[str, MemoryLimits]:
+                assert list(cgroups) == [str(cgroup)]
+                cgroup.rmdir()
+                return {}
 
-        loop.limits = replace(loop.limits, ask=ends)
+        loop.limits = replace(loop.limits, driver=Driver())
         for _ in range(3):
             cgroup.mkdir(parents=True)
             await loop.round()

@@ -120,7 +120,7 @@ async def test_before_the_pods_or_the_cards_are_known_nothing_is_compared(folder
         node.pods.complete = False
         await loop.round()
         assert loop.result.problems == ("the pods of this node are not known yet",)
-        node.pods.complete, node.cards = True, ()
+        node.pods.complete, loop.view.cards = True, ()
         await loop.round()
         await loop.round()
         assert (node.events, loop.result.problems) == ([], ("no card is announced yet",))

@@ -8,7 +8,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import CardReading, DriverCard
+from deviceplugin.driver.cards import CardReading, DriverCard, Xid
 from deviceplugin.kubelet.server import CallRejected, ContainerResponse
 from deviceplugin.report.metrics import MeasuredPlugin, NodeMetrics
 from deviceplugin.report.status import ShownCard, ShownContainer
@@ -110,7 +110,7 @@ def test_series_of_what_is_gone_disappear() -> None:
     of = metrics()
     of.show_cards([shown(), shown(OTHER)])
     of.show_containers([ShownContainer(card=OTHER, namespace="ns", pod="p", container="c", requested_units=3)])
-    of.xid("GPU-b", 79)
+    of.xid(Xid("GPU-b", 79))
     assert "GPU-b" in generate_latest(of.registry).decode()
 
     of.show_cards([shown()])
@@ -122,7 +122,7 @@ def test_xids_are_counted_by_card_and_number() -> None:
     of = metrics()
     of.show_cards([shown()])
     for uuid, number in (("GPU-a", 31), ("GPU-a", 79), ("GPU-a", 31), ("", 13)):
-        of.xid(uuid, number)
+        of.xid(Xid(uuid, number))
     found = scraped(of)
     assert {(labels["UUID"], labels["xid"]): value for labels, value in found["xids_total"]} == {
         ("", "13"): 1,

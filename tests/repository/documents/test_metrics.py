@@ -8,7 +8,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.protocol.inventory import Health
-from deviceplugin.driver.cards import CardReading, DriverCard
+from deviceplugin.driver.cards import CardReading, DriverCard, Xid
 from deviceplugin.isolation.mps_cards import MpsMetrics
 from deviceplugin.report import series as of_the_plugin
 from deviceplugin.report.metrics import NodeMetrics
@@ -55,7 +55,7 @@ def plugin_text() -> str:
     one = ShownContainer(card=card, namespace="ns", pod="p", container="c", requested_units=1, used_mib=1, exact=True)
     metrics.show_containers([one])
     metrics.show_drift({"uses-more": 1})
-    metrics.xid("GPU-0", 31)
+    metrics.xid(Xid("GPU-0", 31))
     metrics.refused("Allocate", "NoAllocation", 0.1)
     # There where isolation is by MPS.
     daemons = MpsMetrics(metrics.registry)

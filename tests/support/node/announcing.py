@@ -20,12 +20,13 @@ from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.session import FakeDevices
 from deviceplugin.node.cards import NodeCards
 from deviceplugin.node.devices import NodeDevices
-from deviceplugin.node.events import NodeEvent
 from deviceplugin.node.inventory import Terms
 from deviceplugin.node.publisher import NodePublisher
 from scheduler.kube import objects
 from scheduler.kube.port import ApiConflict, Changed, ListEnds
+from scheduler.process.clock import Clock
 from tests.support.builders import wire_pod
+from tests.support.node.ports import FixedInjection, FixedIsolation, Followed, Recorded
 
 A, B = (
     DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=4096),
@@ -71,16 +72,18 @@ class NodeObject:
 
 @dataclass
 class Rig:
-    """A node whose cards are being announced. followed: the parsed values of the release annotation."""
+    """A node whose cards are being announced."""
 
     folder: Path
     node: NodeObject
     cards: NodeCards
     changed: asyncio.Event
-    notices: list[NodeEvent]
+    notices: Recorded
     pods: OwnPods
+    injection: FixedInjection
+    isolation: FixedIsolation
+    releases: Followed
     records: list[dict[str, object]] = field(default_factory=list)
-    followed: list[str] = field(default_factory=list)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(5):
@@ -93,7 +96,7 @@ class Rig:
     def happened(self, *xids: Xid) -> None:
         for xid in xids:
             self.cards.states.xid(xid, 0.0)
-        self.cards.moved()
+        self.cards.moved.set()
 
     def running(self, name: str, ids: list[str], card: int) -> None:
         """Add a pod on a card that holds these IDs."""
@@ -120,22 +123,18 @@ class Rig:
 async def announcing(
     folder: Path, *, found: bool = True, unit_mib: int = 1024, gpu_core: bool = False
 ) -> AsyncIterator[Rig]:
-    node, pods, changed, notices = NodeObject(), OwnPods(), asyncio.Event(), list[NodeEvent]()
+    node, pods, changed, notices = NodeObject(), OwnPods(), asyncio.Event(), Recorded()
     kubelet = PodResources(folder / "pod-resources.sock", names.GPU_MEM)
     publisher = NodePublisher(node, lambda _: 0.001)
 
-    async def release(text: str) -> bool:
-        rig.followed.append(text)
-        return "done" in text
-
+    clock, injection, isolation, releases = Clock(wall_ns=int), FixedInjection(), FixedIsolation(), Followed()
     view = NodeRecords(
         resources=Resources(),
         pods=pods,
         journal=Journal(folder),
         kubelet=kubelet,
         checkpoint=folder / "checkpoint",
-        changed=lambda *_: None,
-        cards=lambda: announced.whole,
+        recorder=Recorded(),
         unit_mib=unit_mib,
     )
     announced = NodeCards(
@@ -144,23 +143,26 @@ async def announcing(
         states=CardStates(classes((), ())),
         view=view,
         publisher=publisher,
-        devices=NodeDevices(view=view, shown=FakeDevices(), old_style=False),
+        devices=NodeDevices(view=view, shown=FakeDevices(), old_style=False, clock=clock),
         healths=HealthFile(folder, "boot"),
         last_known=LastKnownFile(folder, "boot"),
-        wall_s=lambda: 0.0,
-        record=notices.append,
+        clock=clock,
+        recorder=notices,
+        releases=releases,
+        injection=injection,
+        isolation=isolation,
+        moved=asyncio.Event(),
         changed=changed.set,
-        release=release,
     )
     node.seen = announced.seen
-    rig = Rig(folder, node, announced, changed, notices, pods)
+    rig = Rig(folder, node, announced, changed, notices, pods, injection, isolation, releases)
     pods.apply([ListEnds("1")])
     if found:
         announced.states.found(DriverCards("580.1", (A, B)), forget=False)
     async with asyncio.TaskGroup() as tasks:
         working = [tasks.create_task(work) for work in (announced.run(), announced.follow_pods(), publisher.run())]
         node.show()
-        announced.moved()
+        announced.moved.set()
         yield rig
         for work in working:
             work.cancel()

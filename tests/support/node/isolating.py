@@ -1,6 +1,6 @@
 """The isolation of a node, without daemons: its kind, its cards, and what limits by the driver need."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +11,9 @@ from config.settings.isolation import NONE, IsolationMechanism
 from config.settings.scheduler import Resources
 from deviceplugin.allocation.journal import Journal
 from deviceplugin.allocation.view import NodeRecords, OwnPods
-from deviceplugin.driver.cards import CardReading, DriverCard
+from deviceplugin.driver.cards import DriverCard
+from deviceplugin.events import EventRecorder
+from deviceplugin.health.states import CardStates
 from deviceplugin.isolation.compute_modes import ComputeModes
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.isolation.driver_limits import LimitSupport
@@ -20,8 +22,9 @@ from deviceplugin.isolation.make import DIRECTORY
 from deviceplugin.isolation.mps_cards import MpsCards
 from deviceplugin.isolation.node_isolation import NodeIsolation
 from deviceplugin.kubelet.client import PodResources
-from deviceplugin.node.events import NodeEvent
+from scheduler.kube.port import PodKey
 from tests.support.node.node_pods import UNIT_MIB
+from tests.support.node.ports import Recorded
 
 WITH_LIMITS = LimitSupport(cdi=True)
 
@@ -31,6 +34,17 @@ class NoDriver:
 
     async def set_compute_mode(self, uuid: str, mode: str) -> None:
         raise AssertionError(uuid, mode)
+
+
+class NoDaemons:
+    """`MpsNode` without cards for daemons."""
+
+    wanted: Collection[str] = ()
+    driver = ""
+    live: Collection[str] | None = None
+
+    def clients(self, _: str) -> Sequence[PodKey]:
+        return ()
 
 
 def limited_card(index: int = 0, *, limits: bool = True, mig: bool = False) -> DriverCard:
@@ -46,9 +60,9 @@ def records(state: Path, cards: Sequence[Card] = ()) -> NodeRecords:
         journal=Journal(state),
         kubelet=PodResources(state / "pod-resources.sock", names.GPU_MEM),
         checkpoint=state / "checkpoint",
-        changed=lambda *_: None,
-        cards=lambda: cards,
+        recorder=Recorded(),
         unit_mib=UNIT_MIB,
+        cards=tuple(cards),
     )
 
 
@@ -70,21 +84,16 @@ def isolating(
     support: Callable[[], LimitSupport] = lambda: WITH_LIMITS,
     required: bool = False,
     soft_limits: bool = False,
-    known: Callable[[], bool] = lambda: True,
-    record: Callable[[NodeEvent], None] = lambda _: None,
+    recorder: EventRecorder | None = None,
     protocol: Literal["auto", 2, 3] = "auto",
 ) -> NodeIsolation:
     """Return the isolation of a node with these cards, each announced with the memory that its driver reports."""
-
-    def nothing_read() -> Mapping[str, CardReading]:
-        return {}
-
+    states, recorder = CardStates(None, cards=tuple(cards)), Recorded() if recorder is None else recorder
     daemons = MpsCards(
         settings=Mps(protocol=protocol),
-        modes=ComputeModes(state, NoDriver(), nothing_read),
-        wanted=tuple,
-        clients=lambda _: (),
-        record=lambda _: None,
+        modes=ComputeModes(state, NoDriver(), states),
+        node=NoDaemons(),
+        recorder=recorder,
         backoff_s=float,
     )
     announced = [Card(index=c.index, uuid=c.uuid, model="M", memory_mib=c.memory_mib, units=16) for c in cards]
@@ -94,11 +103,10 @@ def isolating(
         soft_limits=soft_limits,
         directories=ContainerDirectories(state / DIRECTORY),
         mps=daemons,
-        driver_cards=lambda: cards,
+        states=states,
         support=support,
-        known=known,
         again_s=0.001,
         ready_within_s=0.05,
         view=records(state / "records", announced),
-        record=record,
+        recorder=recorder,
     )

@@ -18,10 +18,10 @@ from deviceplugin.allocation.view import NodeRecords, OwnPods
 from deviceplugin.cdi import spec
 from deviceplugin.cdi.spec_files import SpecFiles
 from deviceplugin.driver.cards import CardReading, DriverCard, MemoryLimits, Process, SourceFailed
+from deviceplugin.health.states import CardStates
 from deviceplugin.isolation.directories import ContainerDirectories
 from deviceplugin.kubelet.client import PodResources
 from deviceplugin.kubelet.v1beta1 import deviceplugin_pb2 as wire
-from deviceplugin.node.events import NodeEvent
 from deviceplugin.reconcile.drift import DriftPolicy
 from deviceplugin.reconcile.limit_reader import LimitReader
 from deviceplugin.reconcile.reconciler import Reconciler
@@ -31,6 +31,7 @@ from scheduler.kube.port import ApiError, Changed, Deleted, ListEnds, PodKey
 from tests.support.node.drift_policy import drift_policy
 from tests.support.node.kubelet_double import KubeletDouble
 from tests.support.node.node_pods import CARDS, UNIT_MIB, node_pod, on, wire_pod
+from tests.support.node.ports import Recorded
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000"
 WARNING = drift_policy()
@@ -47,27 +48,32 @@ class Node:
     journal: Journal
     assigned: AssignedCards = field(default_factory=AssignedCards)
     cards: tuple[Card, ...] = CARDS
-    readings: dict[str, CardReading] = field(default_factory=dict)
-    events: list[NodeEvent] = field(default_factory=list)
+    states: CardStates = field(default_factory=lambda: CardStates(None))
+    events: Recorded = field(default_factory=Recorded)
     evicted: list[PodKey] = field(default_factory=list)
     refusals: list[ApiError] = field(default_factory=list)
     outside: list[Mapping[str, int]] = field(default_factory=list)
     allocates: int = 0
     records: list[dict[str, object]] = field(default_factory=list)
-    driver_cards: tuple[DriverCard, ...] = ()
     limits: dict[str, dict[str, MemoryLimits]] = field(default_factory=dict)
     limits_fail: SourceFailed | None = None
     limits_asked: list[str] = field(default_factory=list)
+
+    @property
+    def readings(self) -> dict[str, CardReading]:
+        """UUID -> the last reading."""
+        return self.states.readings
 
     async def evict(self, pod: PodKey) -> None:
         if self.refusals:
             raise self.refusals.pop(0)
         self.evicted.append(pod)
 
-    def allocating(self) -> bool:
-        """Return whether an Allocate is in flight: for the first `allocates` polls."""
+    @property
+    def allocating(self) -> int:
+        """Number of running Allocate calls: one for the first `allocates` polls."""
         self.allocates -= 1
-        return self.allocates >= 0
+        return int(self.allocates >= 0)
 
     def runs(
         self,
@@ -112,7 +118,7 @@ class Node:
 
     def limited(self, *cards: Card) -> None:
         """Let the driver limit memory on these cards, and the host have cgroups, one of them of another pod."""
-        self.driver_cards = tuple(
+        self.states.cards = tuple(
             DriverCard(index=card.index, uuid=card.uuid, model="M", memory_mib=card.memory_mib, limits=True)
             for card in cards
         )
@@ -133,8 +139,8 @@ class Node:
             raise self.limits_fail
         return {path: limits for path, limits in self.limits.get(uuid, {}).items() if path in cgroups}
 
-    def expected(self, share: ContainerShare) -> DriverLimit | None:
-        return share.driver_limit(self.cards) if self.driver_cards else None
+    def limit(self, share: ContainerShare) -> DriverLimit | None:
+        return share.driver_limit(self.cards) if self.states.cards else None
 
     def uses(self, uuid: str, *processes: tuple[int, int, str]) -> None:
         """Set the card's processes as (PID, MiB, UID of the pod, "" for none)."""
@@ -160,26 +166,25 @@ def reconciler_of(node: Node, kubelet: PodResources, chosen: ReconcileSettings, 
             journal=node.journal,
             kubelet=kubelet,
             checkpoint=node.folder / "checkpoint",
-            changed=lambda *_: None,
-            cards=lambda: node.cards,
+            recorder=Recorded(),
             unit_mib=UNIT_MIB,
+            cards=node.cards,
         ),
         kubelet=kubelet,
-        cards=lambda: node.cards,
-        readings=lambda: node.readings,
+        states=node.states,
         limits=LimitReader(
             host_cgroup=node.folder / "cgroup",
-            cards=lambda: node.driver_cards,
-            ask=node.memory_limits,
-            expected=node.expected,
+            states=node.states,
+            driver=node,
+            isolation=node,
         ),
         assigned=node.assigned,
         files=SpecFiles(node.folder / "cdi"),
         directories=ContainerDirectories(node.folder / "isolation"),
-        record=node.events.append,
+        recorder=node.events,
         evictor=node,
         metrics=NodeMetrics("n", UNIT_MIB, dcgm=False),
-        allocating=node.allocating,
+        calls=node,
         on_outside=node.outside.append,
     )
 
