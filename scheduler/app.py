@@ -34,6 +34,7 @@ from scheduler.metrics import series
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.process import build_info
+from scheduler.process.clock import Clock
 from scheduler.process.contact import ContactCollector
 from scheduler.process.documents import document_page, on_this_machine
 from scheduler.process.http_server import Handler
@@ -122,7 +123,7 @@ async def _serve(
     service = SchedulerService(
         cluster,
         service_options(configuration, instance=f"{socket.gethostname()}-{os.getpid()}"),
-        ServiceObserver(metrics),
+        ServiceObserver(metrics, Clock()),
         engine=engine,
         reader=reader,
         rng=rng,

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -28,8 +28,11 @@ from scheduler.core.build import build_engine
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import Placement
 from scheduler.intake.event_handlers import EventHandlers
+from scheduler.intake.reports import ProblemReports
 from scheduler.kube import objects
 from scheduler.kube.port import Changed
+from scheduler.kube.problem import Problem
+from scheduler.process.clock import Clock
 
 _PODS: Final = 3000
 _CONFIRMED_AFTER: Final = 64  # as many binds are in flight
@@ -135,9 +138,16 @@ ROWS: Final = (
 )
 
 
+class NoProblems(ProblemReports):
+    """Ends the benchmark at the first invalid object."""
+
+    def problem(self, problem: Problem) -> NoReturn:
+        sys.exit(str(problem))
+
+
 def _engine_and_handlers(configuration: SchedulerConfiguration) -> tuple[Engine, EventHandlers]:
     engine, reader = build_engine(configuration)
-    return engine, EventHandlers(engine, reader, now_s=time.monotonic, report=lambda problem: sys.exit(str(problem)))
+    return engine, EventHandlers(engine, reader, NoProblems(), Clock())
 
 
 def _rate(row: EngineBenchmark, count: int) -> float:

@@ -14,12 +14,14 @@ from cachetools import LRUCache
 from config.protocol import names
 from config.protocol.quantity import QuantityError
 from scheduler.core.engine import Engine
+from scheduler.intake.reports import Reports
 from scheduler.kube import objects
 from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, ListBegins, ListEnds, Undecodable, WatchEvent
 from scheduler.kube.problem import Problem
 from scheduler.kube.size_limits import TOO_LARGE, node_excess
 from scheduler.pods.mistakes import forgotten, misspelt, misspelt_as, mistakes, node_mistakes
 from scheduler.pods.pod import Pod, PodReader
+from scheduler.process.clock import Clock
 from scheduler.state.columns.selectors import Expressions, equalities, of_label_selector
 from scheduler.state.default_selectors import MOST_TERMS, size_of
 
@@ -68,22 +70,12 @@ class EventHandlers:
         self,
         engine: Engine,
         reader: PodReader,
-        *,
-        now_s: Callable[[], float],
-        report: Callable[[Problem], None],
-        waits_since_s: Callable[[str], float] = lambda _: inf,
-        waiting_seen: Callable[[Pod], None] = lambda _: None,
+        reports: Reports,
+        clock: Clock,
     ) -> None:
-        """now_s: monotonic seconds. report: called with each Problem. waits_since_s: see `before_start`.
-
-        waiting_seen: called with each waiting pod of ours when it is created or changed.
-        """
-        self._waiting_seen = waiting_seen
-        self._waits_since_s = waits_since_s
-        self._engine = engine
-        self._reader = reader
-        self._now_s = now_s
-        self._report = report
+        """reader: reads pods. reports: gets each problem, and each waiting pod of ours that is created or changed."""
+        self._engine, self._reader, self._reports, self._clock = engine, reader, reports, clock
+        self._waits_since_s = before_start(clock.monotonic_s(), clock.wall_s())
         self._lists_failed = True
         self._rejected: LRUCache[str, None] = LRUCache(_MOST_REMEMBERED)
 
@@ -95,7 +87,7 @@ class EventHandlers:
             elif isinstance(event, Deleted):
                 self._engine.pod_gone(event.object.metadata.uid)
             elif isinstance(event, Undecodable):
-                self._report(Problem("Pod", event.name, event.error, on_object=False))
+                self._reports.problem(Problem("Pod", event.name, event.error, on_object=False))
 
     def failed_pods(self, events: Iterable[WatchEvent[objects.PodObject]]) -> None:
         """Record our pods that a kubelet rejected at admission.
@@ -120,7 +112,7 @@ class EventHandlers:
             elif isinstance(event, Undecodable):
                 # The node may have changed in any way, so it gets no new pods.
                 self._engine.node_gone(event.name.rpartition("/")[2])
-                self._report(Problem("Node", event.name, event.error, on_object=False))
+                self._reports.problem(Problem("Node", event.name, event.error, on_object=False))
 
     def namespaces(self, events: Iterable[WatchEvent[objects.Namespace]]) -> None:
         """Put the labels of namespaces into the tables; anti-affinity terms may select them."""
@@ -142,7 +134,7 @@ class EventHandlers:
                     self._long_selector(kind.api_kind, f"{meta.namespace}/{meta.name}")
                 self._engine.tables.set_selector(meta.namespace, meta.uid, selector, of_service=kind is SERVICES)
             elif isinstance(event, Undecodable):
-                self._report(Problem(kind.api_kind, event.name, event.error, on_object=False))
+                self._reports.problem(Problem(kind.api_kind, event.name, event.error, on_object=False))
 
     def config_maps(self, events: Iterable[WatchEvent[objects.ConfigMap]]) -> None:
         """Apply the legacy lists of unhealthy cards. Ignores every other ConfigMap."""
@@ -157,7 +149,7 @@ class EventHandlers:
             self._engine.tables.mark_unhealthy(meta.name.removeprefix(names.UNHEALTHY_PREFIX), indexes)
             if wrong:
                 message = f"key {names.UNHEALTHY_KEY}: {wrong[:64]!r} is not a card index; expected a list such as 0,2"
-                self._report(Problem("ConfigMap", f"{meta.namespace}/{meta.name}", message, on_object=False))
+                self._reports.problem(Problem("ConfigMap", f"{meta.namespace}/{meta.name}", message, on_object=False))
 
     def disruption_budgets(self, events: Iterable[WatchEvent[objects.PodDisruptionBudget]]) -> None:
         """Record PodDisruptionBudgets, which preemption prefers to respect."""
@@ -168,21 +160,21 @@ class EventHandlers:
                 if problem:
                     name = f"{meta.namespace}/{meta.name}"
                     message = f"{problem}; it does not protect pods from preemption"
-                    self._report(Problem("PodDisruptionBudget", name, message, on_object=False))
+                    self._reports.problem(Problem("PodDisruptionBudget", name, message, on_object=False))
             elif isinstance(event, Deleted):
                 self._engine.tables.budgets.remove(event.object.metadata.namespace, event.object.metadata.name)
             elif isinstance(event, ListEnds):
                 self._engine.budgets_listed()
             elif isinstance(event, Undecodable):
                 # The last readable version stays in effect.
-                self._report(Problem("PodDisruptionBudget", event.name, event.error, on_object=False))
+                self._reports.problem(Problem("PodDisruptionBudget", event.name, event.error, on_object=False))
 
     def _pod_changed(self, wire: objects.PodObject) -> None:
         try:
             pod = self._reader.read(wire)
         except QuantityError as error:
             meta = wire.metadata
-            self._report(Problem("Pod", f"{meta.namespace}/{meta.name}", str(error), meta.uid))
+            self._reports.problem(Problem("Pod", f"{meta.namespace}/{meta.name}", str(error), meta.uid))
             if wire.spec.node_name and self._engine.tables.record(meta.uid) is None:
                 # Another scheduler bound it, so it no longer waits for us.
                 self._engine.pod_gone(meta.uid)
@@ -205,7 +197,7 @@ class EventHandlers:
                 self._report_scheduler_name(pod)
 
     def _learn_from(self, pod: Pod) -> None:
-        self._engine.pod_seen(pod, min(self._waits_since_s(pod.created), self._now_s()))
+        self._engine.pod_seen(pod, min(self._waits_since_s(pod.created), self._clock.monotonic_s()))
 
     def _failed(self, wire: objects.PodObject) -> None:
         if not wire.status.message.startswith(_REJECTED) or wire.metadata.uid in self._rejected:
@@ -218,16 +210,16 @@ class EventHandlers:
         if not pod.node_name or pod.scheduler_name not in self._engine.scheduler_names:
             return
         reason = pod.reason[:_LONGEST_REASON] or "no reason"
-        for_s = self._engine.pod_rejected(pod, reason, self._now_s())
+        for_s = self._engine.pod_rejected(pod, reason, self._clock.monotonic_s())
         said = wire.status.message.removeprefix(_REJECTED)[:_LONGEST_SAID].rstrip(". ")
         message = f"node {pod.node_name} rejected it ({reason}): {said}; similar pods avoid the node for {for_s:.0f} s"
         name, uid = str(pod.key), pod.key.uid
-        self._report(Problem("Pod", name, message, uid, reason=_REJECTED_BY_KUBELET, happened=_IS_REJECTED))
+        self._reports.problem(Problem("Pod", name, message, uid, reason=_REJECTED_BY_KUBELET, happened=_IS_REJECTED))
 
     def _report_mistakes(self, pod: Pod, wire: objects.PodObject) -> None:
         found = mistakes(wire, self._reader.resources)
         if found:
-            self._report(Problem("Pod", str(pod.key), "; ".join(found), pod.key.uid, reason=_MISTAKE))
+            self._reports.problem(Problem("Pod", str(pod.key), "; ".join(found), pod.key.uid, reason=_MISTAKE))
 
     def _report_scheduler_name(self, pod: Pod) -> None:
         """Report a scheduler name that looks wrong. If there are legacy nodes, other schedulers may choose cards."""
@@ -239,23 +231,23 @@ class EventHandlers:
             ours = names.SCHEDULER_NAME if names.SCHEDULER_NAME in own_names else min(own_names)
             message = forgotten(pod.scheduler_name, ours)
         if message:
-            self._report(Problem("Pod", str(pod.key), message, pod.key.uid, reason=_MISTAKE))
+            self._reports.problem(Problem("Pod", str(pod.key), message, pod.key.uid, reason=_MISTAKE))
 
     def _over_limit(self, pod: Pod, consequence: str, *, on_object: bool) -> None:
         message = f"exceeds a limit of this scheduler: {TOO_LARGE}; {consequence}"
-        self._report(Problem("Pod", str(pod.key), message, pod.key.uid, on_object, _OVER_BUDGET))
+        self._reports.problem(Problem("Pod", str(pod.key), message, pod.key.uid, on_object, _OVER_BUDGET))
 
     def _long_selector(self, kind: str, name: str) -> None:
         excess = f"a selector of over {MOST_TERMS} keys and values"
         message = f"exceeds a limit of this scheduler: {excess}; it is not used to spread pods"
-        self._report(Problem(kind, name, message, on_object=False, reason=_OVER_BUDGET))
+        self._reports.problem(Problem(kind, name, message, on_object=False, reason=_OVER_BUDGET))
 
     def _assigned(self, pod: Pod) -> None:
         if pod.template.over_limit:
             self._over_limit(pod, "its requests for cpu, memory, storage and GPUs still count", on_object=True)
         problem = self._engine.pod_assigned(pod)
         if problem:
-            self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
+            self._reports.problem(Problem("Pod", str(pod.key), problem, pod.key.uid))
 
     def _waiting(self, pod: Pod) -> None:
         if pod.terminating:
@@ -264,15 +256,15 @@ class EventHandlers:
         if pod.template.over_limit:
             # The message of the attempt gives its owner the same text.
             self._over_limit(pod, "it stays pending", on_object=False)
-        self._engine.pod_waiting(pod, self._now_s(), self._waits_since_s(pod.created))
-        self._waiting_seen(pod)
+        self._engine.pod_waiting(pod, self._clock.monotonic_s(), self._waits_since_s(pod.created))
+        self._reports.waiting_seen(pod)
 
     def _node_changed(self, node: objects.Node) -> None:
         over_limit = node_excess(node)
         if over_limit:
             self._engine.node_gone(node.metadata.name)
             message = f"exceeds a limit of this scheduler: {', '.join(over_limit)}; no pods are placed on it"
-            self._report(Problem("Node", node.metadata.name, message, node.metadata.uid, reason=_OVER_BUDGET))
+            self._reports.problem(Problem("Node", node.metadata.name, message, node.metadata.uid, reason=_OVER_BUDGET))
             return
         try:
             problem = self._engine.node_changed(node)
@@ -280,17 +272,19 @@ class EventHandlers:
             self._engine.node_gone(node.metadata.name)
             problem = str(error)
         if problem:
-            self._report(Problem("Node", node.metadata.name, problem, node.metadata.uid))
+            self._reports.problem(Problem("Node", node.metadata.name, problem, node.metadata.uid))
         if found := node_mistakes(node):
-            self._report(Problem("Node", node.metadata.name, "; ".join(found), node.metadata.uid, reason=_MISTAKE))
+            self._reports.problem(
+                Problem("Node", node.metadata.name, "; ".join(found), node.metadata.uid, reason=_MISTAKE)
+            )
         for pod, what in self._engine.tables.card_changes.take_failures():
             message = f"{what}; the pod uses this card of node {node.metadata.name}"
-            self._report(
+            self._reports.problem(
                 Problem("Pod", str(pod.key), message, pod.key.uid, reason=_CARD_FAILED, happened=_CARD_HAS_FAILED)
             )
         # Different cards, or a different unit, may change how its pods are read.
         for pod, problem in self._engine.tables.take_pod_problems():
-            self._report(Problem("Pod", str(pod.key), problem, pod.key.uid))
+            self._reports.problem(Problem("Pod", str(pod.key), problem, pod.key.uid))
 
 
 def _selector_of(selector: objects.LabelSelector | dict[str, str] | None) -> Expressions:

@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from config.protocol.quantity import QuantityError
+from scheduler.intake.reports import Reports
 from scheduler.kube import port, storage
 from scheduler.kube.port import Changed, Deleted, Kind, Undecodable, WatchEvent
 from scheduler.kube.problem import Problem
 from scheduler.kube.size_limits import TooLargeError
-from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.state.tables import Tables
 from scheduler.state.volumes.claim import claim_of
 from scheduler.state.volumes.storage_class import capacity_of, class_of
 from scheduler.state.volumes.volume import Attachment, volume_of
 from scheduler.state.volumes.volumes import Volumes
 
-# (namespace, name, object or None if deleted) -> change of the tables.
-_Read: TypeAlias = Callable[[str, str, Any], Callable[[Volumes], None]]
+# Called with namespace, name, and the object or None if it was deleted. Raises before it changes the volumes.
+_Write: TypeAlias = Callable[[Volumes, str, str, Any], None]
 # Maximum drivers of a node: some nodes have a dozen.
 _MOST_DRIVERS: Final = 64
 
@@ -26,20 +27,9 @@ _MOST_DRIVERS: Final = 64
 class VolumeHandlers:
     """Handlers for events of storage objects. Each takes a batch of events in order."""
 
-    def __init__(
-        self,
-        change: Callable[[Callable[[Volumes], None]], None],
-        *,
-        report: Callable[[Problem], None],
-        seen: Callable[[ClaimKey | str], None],
-    ) -> None:
-        """change: applies a change to the tables. report: called with each Problem.
-
-        seen: called with the key of each claim, and the name of each volume, that was created, changed or deleted.
-        """
-        self._change = change
-        self._report = report
-        self._seen = seen
+    def __init__(self, tables: Tables, reports: Reports) -> None:
+        """reports: gets each problem, and the key of each claim or volume that was created, changed or deleted."""
+        self._tables, self._reports = tables, reports
 
     def handle(self, kind: Kind[Any], events: Iterable[WatchEvent[Any]]) -> None:
         """Handle a batch. kind: one of `port.OF_STORAGE`."""
@@ -50,59 +40,54 @@ class VolumeHandlers:
             elif isinstance(event, Undecodable):
                 namespace, _, name = event.name.rpartition("/")
                 self._set(kind, namespace, name, None)
-                self._report(Problem(kind.api_kind, event.name, event.error, on_object=False))
+                self._reports.problem(Problem(kind.api_kind, event.name, event.error, on_object=False))
 
     def _set(self, kind: Kind[Any], namespace: str, name: str, found: Any) -> None:  # noqa: ANN401 - of the kind
-        read = _READERS[kind.name]
+        write, volumes = _WRITERS[kind.name], self._tables.volumes
         try:
-            change = read(namespace, name, found)
+            write(volumes, namespace, name, found)
         except (QuantityError, TooLargeError) as error:
-            change = read(namespace, name, None)
+            write(volumes, namespace, name, None)
             about = f"{namespace}/{name}" if namespace else name
-            self._report(Problem(kind.api_kind, about, str(error), on_object=False))
-        self._change(change)
+            self._reports.problem(Problem(kind.api_kind, about, str(error), on_object=False))
+        self._tables.volumes_changed()
         if kind is port.CLAIMS:
-            self._seen((namespace, name))
+            self._reports.volume_seen((namespace, name))
         elif kind is port.VOLUMES:
-            self._seen(name)
+            self._reports.volume_seen(name)
 
 
-def _claim(namespace: str, name: str, found: storage.PersistentVolumeClaim | None) -> Callable[[Volumes], None]:
-    claim = None if found is None else claim_of(found)
-    return lambda volumes: volumes.set_claim((namespace, name), claim)
+def _claim(volumes: Volumes, namespace: str, name: str, found: storage.PersistentVolumeClaim | None) -> None:
+    volumes.set_claim((namespace, name), None if found is None else claim_of(found))
 
 
-def _volume(_: str, name: str, found: storage.PersistentVolume | None) -> Callable[[Volumes], None]:
-    volume = None if found is None else volume_of(found)
-    return lambda volumes: volumes.set_volume(name, volume)
+def _volume(volumes: Volumes, _: str, name: str, found: storage.PersistentVolume | None) -> None:
+    volumes.set_volume(name, None if found is None else volume_of(found))
 
 
-def _class(_: str, name: str, found: storage.StorageClass | None) -> Callable[[Volumes], None]:
-    known = None if found is None else class_of(found)
-    return lambda volumes: volumes.set_class(name, known)
+def _class(volumes: Volumes, _: str, name: str, found: storage.StorageClass | None) -> None:
+    volumes.set_class(name, None if found is None else class_of(found))
 
 
-def _node(_: str, name: str, found: storage.CSINode | None) -> Callable[[Volumes], None]:
+def _node(volumes: Volumes, _: str, name: str, found: storage.CSINode | None) -> None:
     drivers = () if found is None else (found.spec.drivers or ())[:_MOST_DRIVERS]
     limits = {
         driver.name: driver.allocatable.count
         for driver in drivers
         if driver.allocatable is not None and driver.allocatable.count is not None
     }
-    return lambda volumes: volumes.set_limits(name, limits)
+    volumes.set_limits(name, limits)
 
 
-def _driver(_: str, name: str, found: storage.CSIDriver | None) -> Callable[[Volumes], None]:
-    tells = found is not None and found.spec.storage_capacity
-    return lambda volumes: volumes.set_driver(name, tells_capacity=tells)
+def _driver(volumes: Volumes, _: str, name: str, found: storage.CSIDriver | None) -> None:
+    volumes.set_driver(name, tells_capacity=found is not None and found.spec.storage_capacity)
 
 
-def _capacity(namespace: str, name: str, found: storage.CSIStorageCapacity | None) -> Callable[[Volumes], None]:
-    capacity = None if found is None else capacity_of(found)
-    return lambda volumes: volumes.set_capacity(f"{namespace}/{name}", capacity)
+def _capacity(volumes: Volumes, namespace: str, name: str, found: storage.CSIStorageCapacity | None) -> None:
+    volumes.set_capacity(f"{namespace}/{name}", None if found is None else capacity_of(found))
 
 
-def _attachment(_: str, name: str, found: storage.VolumeAttachment | None) -> Callable[[Volumes], None]:
+def _attachment(volumes: Volumes, _: str, name: str, found: storage.VolumeAttachment | None) -> None:
     spec = None if found is None else found.spec
     counts = spec is not None and spec.attacher and spec.source.persistent_volume_name
     attachment = (
@@ -110,10 +95,10 @@ def _attachment(_: str, name: str, found: storage.VolumeAttachment | None) -> Ca
         if spec is not None and counts
         else None
     )
-    return lambda volumes: volumes.set_attachment(name, attachment)
+    volumes.set_attachment(name, attachment)
 
 
-_READERS: Final[Mapping[str, _Read]] = {
+_WRITERS: Final[Mapping[str, _Write]] = {
     port.CLAIMS.name: _claim,
     port.VOLUMES.name: _volume,
     port.STORAGE_CLASSES.name: _class,

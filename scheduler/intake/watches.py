@@ -9,23 +9,22 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, Protocol
+from typing import Any, Final, Generic
 
 import structlog
 from tenacity.wait import wait_exponential
 
 from scheduler.core.engine import Engine
-from scheduler.intake.event_handlers import EventHandlers, before_start, rfc3339
+from scheduler.intake.event_handlers import EventHandlers, rfc3339
+from scheduler.intake.reports import Reports
 from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.kube import port
 from scheduler.kube.port import Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
-from scheduler.kube.problem import Problem
 from scheduler.kube.reflector import Backoff, WatchBackoff, reflect
 from scheduler.leader.leader_election import TakeOver
 from scheduler.leader.leadership import VersionBarrier
 from scheduler.metrics.observer import ServiceObserver
-from scheduler.pods.pod import Pod, PodReader
-from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.pods.pod import PodReader
 from scheduler.process.clock import Clock
 from scheduler.process.contact import BINDINGS, Contact
 
@@ -235,19 +234,6 @@ class Watches:
             self.contact.recovered(BINDINGS)
 
 
-class Reports(Protocol):
-    """Receiver of what the watches show."""
-
-    def problem(self, problem: Problem) -> None:
-        """Report an invalid object."""
-
-    def waiting_seen(self, pod: Pod) -> None:
-        """Take note of a waiting pod of ours that was created or has changed."""
-
-    def volume_seen(self, key: ClaimKey | str) -> None:
-        """Take note of a claim, or of a volume by name, that was created, changed or deleted."""
-
-
 def watches_of(
     cluster: Cluster,
     engine: Engine,
@@ -263,18 +249,10 @@ def watches_of(
     wake: asyncio.Event,
 ) -> Watches:
     """Return the watches, not started, with handlers that feed the engine. Arguments as in `Watches`."""
-    handlers = EventHandlers(
-        engine,
-        reader,
-        now_s=clock.monotonic_s,
-        report=reports.problem,
-        waits_since_s=before_start(clock.monotonic_s(), clock.wall_ns() / 1e9),
-        waiting_seen=reports.waiting_seen,
-    )
     return Watches(
         cluster,
-        handlers,
-        VolumeHandlers(engine.tables.change_volumes, report=reports.problem, seen=reports.volume_seen),
+        EventHandlers(engine, reader, reports, clock),
+        VolumeHandlers(engine.tables, reports),
         observer,
         contact,
         clock=clock,

@@ -1,8 +1,7 @@
 """Log lines and metrics about the scheduler's work."""
 
 import logging
-import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -19,6 +18,7 @@ from scheduler.kube.bind_outcome import BindRejected
 from scheduler.kube.port import Binding, Kind, T
 from scheduler.metrics.metrics import Metrics
 from scheduler.pods.pod import Pod
+from scheduler.process.clock import Clock
 from scheduler.process.contact import BINDINGS
 from scheduler.queue.entry import QueuedPod
 from scheduler.state.audit import AuditRound
@@ -43,9 +43,9 @@ class _Line:
 class Tally:
     """Counts by key, for the newest 4,096 keys. Reasons come from other programs, so they are not keys."""
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        """now_s: monotonic seconds."""
-        self._now_s = now_s
+    def __init__(self, clock: Clock) -> None:
+        """clock: says when a line is due again."""
+        self._clock = clock
         self._lines: LRUCache[Hashable, _Line] = LRUCache(maxsize=_REMEMBERED)
 
     def count(self, key: Hashable, reason: str) -> int:
@@ -53,7 +53,7 @@ class Tally:
 
         The first event is logged at once, a repeat of the same reason every 5 minutes, a different one after 30 s.
         """
-        now_s, last = self._now_s(), self._lines.get(key)
+        now_s, last = self._clock.monotonic_s(), self._lines.get(key)
         if last is None:
             self._lines[key] = _Line(reason, now_s, 0)
             return 1
@@ -73,10 +73,10 @@ log = structlog.get_logger()
 class ServiceObserver:
     """Observer that logs each failed attempt and each bind, and counts everything."""
 
-    def __init__(self, metrics: Metrics, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """metrics: where to count. clock_s: monotonic seconds, for lines that stand for many events."""
+    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+        """metrics: where to count. clock: for lines that stand for many events."""
         self._metrics = metrics
-        self._tally = Tally(clock_s)
+        self._tally = Tally(clock)
         self._searches = 0
         self._scheduled: dict[str, Counter] = {}
         self._sli_s: dict[int, Histogram] = {}

@@ -14,7 +14,7 @@ A NOMINATED pod (`scheduler.state.nominations`) is booked like these, but is not
 Owned by the event loop. No method awaits, so each one is atomic.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -36,7 +36,6 @@ from scheduler.state.disruption_budgets import DisruptionBudgets
 from scheduler.state.kubelet_rejections import RejectionLog
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, problem_of
 from scheduler.state.volumes.plan import VolumePlan
-from scheduler.state.volumes.volumes import Volumes
 
 _NODE: Final = int(Change.NODE)
 _PODS: Final = int(Change.PODS)
@@ -148,9 +147,8 @@ class Tables(Bookings):
         self.cluster_events.note_everywhere(ANY_DOMAIN)
         self.cluster_events.note_namespace(name)
 
-    def change_volumes(self, change: Callable[[Volumes], None]) -> None:
-        """Apply a change to claims, volumes, storage classes or attachments."""
-        change(self.volumes)
+    def volumes_changed(self) -> None:
+        """Take over a change of `volumes`: of claims, volumes, storage classes or attachments."""
         self.references += 1
         changes = self.volumes.take_changes()
         for row in (self.row_of[node] for node in changes.nodes if node in self.row_of):
@@ -191,7 +189,8 @@ class Tables(Bookings):
             PodRecord(pod=pod, node=node, written=written, exclusive=is_exclusive(pod), assumed=True, sent=sent)
         )
         if plan is not None:
-            self.change_volumes(lambda volumes: volumes.assume(pod.key.uid, plan))
+            self.volumes.assume(pod.key.uid, plan)
+            self.volumes_changed()
 
     def confirm(self, uid: str) -> None:
         """Record that the API server has confirmed our placement of the pod.
@@ -247,7 +246,8 @@ class Tables(Bookings):
     def _settle(self, uid: str) -> None:
         """Treat the pod's volumes as the API server shows them."""
         if self.volumes.plan(uid) is not None:
-            self.change_volumes(lambda volumes: volumes.settle(uid))
+            self.volumes.settle(uid)
+            self.volumes_changed()
 
     def _see_again(self, record: PodRecord, pod: Pod) -> str:
         """Update a pod on the node of its record. Returns the error of its new allocation, or ""."""

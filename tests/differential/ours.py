@@ -27,6 +27,7 @@ from scheduler.plugins import registry
 from scheduler.pods.pod import Pod
 from scheduler.state.available_after_preemption import AvailabilityByPriority
 from tests.differential.wire import Recorded
+from tests.support.reported import STANDING, Reported
 
 # Each kind that our scheduler watches, and where its events go. The other kinds of a scenario are left out.
 _WATCHED: Final[Mapping[str, tuple[type[Any], Callable[[EventHandlers], Callable[[Any], None]]]]] = {
@@ -95,19 +96,11 @@ class Ours:
         self._runtime = Runtime(profile, engine.tables)
         self._cycle = SchedulingCycle(self._runtime)
         self._alone = {plugin: Runtime(_only(profile, plugin), engine.tables) for plugin, _ in profile.score}
-        self.problems: list[str] = []
-        handlers = EventHandlers(
-            engine,
-            self._reader,
-            now_s=lambda: 0.0,
-            report=lambda problem: self.problems.append(problem.message),
-        )
-        volume_handlers = VolumeHandlers(
-            engine.tables.change_volumes,
-            report=lambda problem: self.problems.append(problem.message),
-            seen=lambda _key: None,
-        )
+        reports = Reported()
+        handlers = EventHandlers(engine, self._reader, reports, STANDING)
+        volume_handlers = VolumeHandlers(engine.tables, reports)
         found = _show(handlers, volume_handlers, scenario.objects)
+        self.problems = [problem.message for problem in reports.problems]
         handlers.disruption_budgets([ListEnds("")])
         nodes = [each for each in found if isinstance(each, objects.Node)]
         # Each node twice, with a label of no meaning that differs.

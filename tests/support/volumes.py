@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from scheduler.intake.reports import ProblemReports
 from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.kube.defaults import decoded
 from scheduler.kube.objects import ObjectMeta
@@ -98,8 +99,9 @@ def show_gone(tables: Tables, kind: Kind[Any], name: str) -> None:
 
 
 def _handlers(tables: Tables) -> VolumeHandlers:
-    return VolumeHandlers(tables.change_volumes, report=_refuse, seen=lambda _: None)
+    return VolumeHandlers(tables, _Refusing())
 
 
-def _refuse(problem: Problem) -> NoReturn:
-    raise AssertionError(problem)
+class _Refusing(ProblemReports):
+    def problem(self, problem: Problem) -> NoReturn:
+        raise AssertionError(problem)

@@ -5,7 +5,6 @@ Everything goes through the same event handlers as in the scheduler; times are o
 """
 
 import gc
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,13 +15,14 @@ import msgspec
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from e2e.bench import workload
-from e2e.bench.engine import bound, decoded
+from e2e.bench.engine import NoProblems, bound, decoded
 from e2e.bench.workload import CARDS_PER_NODE, UNITS_PER_CARD, Size
 from scheduler.core.build import build_engine
 from scheduler.core.scheduling_cycle import Placement
 from scheduler.intake.event_handlers import EventHandlers
 from scheduler.kube import objects
 from scheduler.kube.port import Changed, Deleted
+from scheduler.process.clock import Clock
 
 TEMPLATES: Final = 500
 # A new state of the node's Ready condition, and nothing else: what the kubelet reports every five minutes at least.
@@ -50,12 +50,7 @@ class _Cluster:
 
     def __init__(self, nodes: int, waiting: int) -> None:
         self.engine, reader = build_engine(SchedulerConfiguration())
-        self.handlers = EventHandlers(
-            self.engine,
-            reader,
-            now_s=time.monotonic,
-            report=lambda problem: sys.exit(str(problem)),
-        )
+        self.handlers = EventHandlers(self.engine, reader, NoProblems(), Clock())
         size = Size(nodes=nodes, pods=waiting, templates=TEMPLATES)
         self.nodes = [msgspec.convert(node, objects.Node) for node in workload.nodes(size)]
         for node in self.nodes:

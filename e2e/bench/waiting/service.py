@@ -27,6 +27,7 @@ from scheduler.kube import objects
 from scheduler.kube.port import Binding, EventRecord, EventSeries, PodKey
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
+from scheduler.process.clock import Clock
 from scheduler.service import SchedulerService
 from scheduler.testing.cluster.cluster import MemoryCluster
 from scheduler.testing.cluster.world import World
@@ -89,7 +90,7 @@ async def measure(nodes: int, backlog: int, ends: int) -> ServiceFigures:
     world, ending = _world(nodes, backlog)
     cluster = _Counted(world)
     engine, reader = build_engine(SchedulerConfiguration())
-    observer = _Attempts(Metrics(engine.tables, engine.queue.lengths, per_card=False))
+    observer = _Attempts(Metrics(engine.tables, engine.queue.lengths, per_card=False), Clock())
     options = service_options(SchedulerConfiguration.model_validate({"bindTimeout": 0}), instance="bench")
     service = SchedulerService(cluster, options, observer, engine=engine, reader=reader, rng=random.Random(0))  # noqa: S311
     running = asyncio.create_task(service.run())

@@ -7,7 +7,6 @@ pods; if other rights are missing, the answer names the objects. docs/explain.md
 import contextlib
 import dataclasses
 import difflib
-import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,7 +17,8 @@ from msgspec.structs import replace
 from config.protocol.quantity import QuantityError
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.core.build import build_engine, installed_plugins
-from scheduler.intake.event_handlers import EventHandlers, before_start
+from scheduler.intake.event_handlers import EventHandlers
+from scheduler.intake.reports import ProblemReports
 from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.intake.watches import Watched, watched
 from scheduler.kube import objects
@@ -44,6 +44,7 @@ from scheduler.kube.problem import BAD_ANNOTATION, Problem
 from scheduler.pods.mistakes import forgotten, mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.pods.pod_volumes import NO_VOLUMES
+from scheduler.process.clock import Clock
 from scheduler.process.output import warn
 from scheduler.process.terminal import some
 from scheduler.tools.cli.manifests import NOT_THERE, OF_FILES, UNREADABLE, Manifest, Unanswerable, Unreadable, given
@@ -184,21 +185,26 @@ async def cluster_view(
     return of
 
 
+class _Problems(ProblemReports):
+    """Problems of others' objects. messages: one for each."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def problem(self, problem: Problem) -> None:
+        if not _is_of_its_owner(problem):
+            self.messages.append(f"{problem.kind} {problem.name}: {problem.message}")
+
+
 def empty_view(
     cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]]
 ) -> tuple[ClusterView, list[Watched[Any]]]:
     """Return (a view without any object, the handlers that fill it)."""
     engine, reader = build_engine(configuration, installed_plugins())
-    problems: list[str] = []
-
-    def report(problem: Problem) -> None:
-        if not _is_of_its_owner(problem):
-            problems.append(f"{problem.kind} {problem.name}: {problem.message}")
-
+    reports = _Problems()
     # As for a scheduler that starts now: old pods count less among the usual requests.
-    since_s = before_start(time.monotonic(), time.time())
-    handlers = EventHandlers(engine, reader, now_s=time.monotonic, report=report, waits_since_s=since_s)
-    volume_handlers = VolumeHandlers(engine.tables.change_volumes, report=report, seen=lambda _: None)
+    handlers = EventHandlers(engine, reader, reports, Clock())
+    volume_handlers = VolumeHandlers(engine.tables, reports)
     outside = _OutsideTheEngine(reader, engine.scheduler_names)
     handled = [
         dataclasses.replace(one, handle=outside.noting(one.handle)) if one.kind is PODS else one
@@ -212,7 +218,7 @@ def empty_view(
         of_others=outside.of_others,
         controllers=outside.controllers,
     )
-    return ClusterView(cluster, reading, reader, problems), handled
+    return ClusterView(cluster, reading, reader, reports.messages), handled
 
 
 def left_out(of: Watched[Any], error: ApiError) -> bool:

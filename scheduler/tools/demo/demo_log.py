@@ -10,6 +10,7 @@ from scheduler.kube.bind_outcome import BindRejected
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
 from scheduler.pods.pod import Pod
+from scheduler.process.clock import Clock
 from scheduler.queue.entry import QueuedPod
 
 
@@ -35,7 +36,7 @@ class DemoLog(ServiceObserver):
 
     def __init__(self, metrics: Metrics, now_s: Callable[[], float], tell: Callable[[LogLine], None]) -> None:
         """now_s: seconds of the demo. tell: called with each line."""
-        super().__init__(metrics)
+        super().__init__(metrics, Clock())
         self.waiting: dict[str, str] = {}
         self.bound_pods = 0
         self._now_s = now_s

@@ -28,6 +28,7 @@ from scheduler.core.effects import Bind, Unschedulable
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import Placement
 from scheduler.intake.event_handlers import EventHandlers
+from scheduler.intake.reports import ProblemReports
 from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.kube.defaults import decoded
 from scheduler.kube.objects import Node, PodDisruptionBudget, PodObject
@@ -49,6 +50,7 @@ from scheduler.plugins.fragmentation.measure import Fragmentation, fragmentation
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.pods.pod_volumes import ClaimKey
+from scheduler.process.clock import Clock
 from scheduler.queue.entry import PodState, QueuedPod
 from scheduler.state.volumes.plan import VolumePlan
 from scheduler.testing.cluster.store import Feed
@@ -180,7 +182,7 @@ class _Try:
     version: int
 
 
-class _Replay:
+class _Replay(ProblemReports):
     def __init__(
         self, steps: list[Step], engine: Engine, reader: PodReader, *, rejects: bool, course: Course | None
     ) -> None:
@@ -188,10 +190,10 @@ class _Replay:
         self._rejects = rejects
         self._course = course
         self._engine = engine
-        self.world = self._world = World(lambda: EPOCH_S + self._now_s)
+        self.world = self._world = World(self._unix_s)
         self._player = TimelinePlayer(self._world, steps)
-        self._handlers = EventHandlers(engine, reader, now_s=lambda: self._now_s, report=self._note_problem)
-        volume_handlers = VolumeHandlers(engine.tables.change_volumes, report=self._note_problem, seen=lambda _: None)
+        self._handlers = EventHandlers(engine, reader, self, Clock(self._elapsed_s, self._unix_ns))
+        volume_handlers = VolumeHandlers(engine.tables, self)
         self._feeds = (
             Feed(self._world.nodes.collection, NODES, self._node_events),
             *(Feed(self._world.storage.of(kind), kind, partial(volume_handlers.handle, kind)) for kind in OF_STORAGE),
@@ -206,6 +208,15 @@ class _Replay:
         self._by_others: set[str] = set()
         self._decisions = 0
         self._fragmentation: Fragmentation | None = None
+
+    def _elapsed_s(self) -> float:
+        return self._now_s
+
+    def _unix_s(self) -> float:
+        return EPOCH_S + self._now_s
+
+    def _unix_ns(self) -> int:
+        return int(self._unix_s() * 1e9)
 
     def begin(self, cluster: ClusterFile) -> None:
         """Load the initial objects other than nodes and pods. Raises ConfigurationError."""
@@ -279,7 +290,7 @@ class _Replay:
             how = FINISHED if self._world.pods.find(pod.metadata.namespace, pod.metadata.name) else LOST
             self._placed[uid] = replace(self._placed[uid], ended_s=self._now_s, ended=how)
 
-    def _note_problem(self, problem: Problem) -> None:
+    def problem(self, problem: Problem) -> None:
         if problem.happened:
             return  # the report shows the cards
         self._problems[problem] = None
@@ -288,7 +299,7 @@ class _Replay:
 
     def _decide_all(self) -> None:
         """Let the engine work until it has nothing to do. No pod is ever evicted here."""
-        while (step := self._engine.step(self._now_s, int((EPOCH_S + self._now_s) * 1e9))) is not None:
+        while (step := self._engine.step(self._now_s, self._unix_ns())) is not None:
             for effect in step.effects:
                 if isinstance(effect, Bind):
                     self._bind(effect.queued, effect.placement)

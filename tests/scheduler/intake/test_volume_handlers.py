@@ -8,11 +8,10 @@ import pytest
 from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.kube.defaults import decoded
 from scheduler.kube.port import CAPACITIES, CLAIMS, VOLUMES, Changed, Undecodable
-from scheduler.kube.problem import Problem
-from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.tables import Tables
 from tests.support.builders import pod
 from tests.support.judging import tables_of
+from tests.support.reported import Reported
 from tests.support.volumes import bound, claim, show, volume, with_claims
 
 
@@ -21,12 +20,11 @@ class Handled:
     """Handlers of empty tables, with the problems that they report."""
 
     tables: Tables = field(default_factory=tables_of)
-    problems: list[Problem] = field(default_factory=list)
-    seen: list[ClaimKey | str] = field(default_factory=list)
+    reports: Reported = field(default_factory=Reported)
 
     @property
     def handlers(self) -> VolumeHandlers:
-        return VolumeHandlers(self.tables.change_volumes, report=self.problems.append, seen=self.seen.append)
+        return VolumeHandlers(self.tables, self.reports)
 
 
 def test_a_claim_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
@@ -35,8 +33,8 @@ def test_a_claim_that_cannot_be_read_is_as_if_it_were_not_there() -> None:
     handled.handlers.handle(CLAIMS, [Undecodable("default/data", "expected `object`, got `str`")])
 
     assert handled.tables.volumes.claim(("default", "data")) is None
-    assert [(one.kind, one.name) for one in handled.problems] == [("PersistentVolumeClaim", "default/data")]
-    assert handled.seen == [("default", "data")]
+    assert [(one.kind, one.name) for one in handled.reports.problems] == [("PersistentVolumeClaim", "default/data")]
+    assert handled.reports.seen == [("default", "data")]
 
 
 @pytest.mark.parametrize("size", ["1 GiB", "much"])
@@ -45,7 +43,9 @@ def test_a_volume_of_no_size_is_as_if_it_were_not_there(size: str) -> None:
     handled.handlers.handle(VOLUMES, [Changed(decoded(volume("pv", size=size), VOLUMES.type))])
 
     assert handled.tables.volumes.volume("pv") is None
-    assert [(one.kind, one.name, one.on_object) for one in handled.problems] == [("PersistentVolume", "pv", False)]
+    assert [(one.kind, one.name, one.on_object) for one in handled.reports.problems] == [
+        ("PersistentVolume", "pv", False)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_capacity_whose_topology_has_thousands_of_parts_is_as_if_it_were_not_t
     handled.handlers.handle(CAPACITIES, [Changed(decoded({**made, "nodeTopology": topology}, CAPACITIES.type))])
 
     assert handled.tables.volumes.of_class("fast") is None
-    ((kind, name, message),) = [(one.kind, one.name, one.message) for one in handled.problems]
+    ((kind, name, message),) = [(one.kind, one.name, one.message) for one in handled.reports.problems]
     assert (kind, name) == ("CSIStorageCapacity", "kube-system/c")
     assert message == "scheduling terms larger than 128"
 

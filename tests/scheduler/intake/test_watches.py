@@ -11,6 +11,7 @@ from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.intake.watches import in_slices, watched
 from scheduler.kube.objects import ObjectMeta, PodObject
 from scheduler.kube.port import KINDS, Changed, WatchEvent
+from tests.support.reported import STANDING, Reported
 
 BATCH: Sequence[WatchEvent[PodObject]] = [Changed(PodObject(ObjectMeta(f"p{number}"))) for number in range(256)]
 
@@ -53,8 +54,8 @@ async def test_during_a_batch_of_large_objects_others_run_every_few_events() -> 
 def test_every_kind_is_watched_once() -> None:
     """Readiness asks after the kinds of `KINDS`: one without a watch would never be listed."""
     engine, reader = build_engine(SchedulerConfiguration())
-    handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=lambda _: None)
-    volume_handlers = VolumeHandlers(engine.tables.change_volumes, report=lambda _: None, seen=lambda _: None)
+    handlers = EventHandlers(engine, reader, Reported(), STANDING)
+    volume_handlers = VolumeHandlers(engine.tables, Reported())
 
     names = [one.kind.name for one in watched(handlers, volume_handlers)]
 

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from scheduler.kube import port
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.observer import ServiceObserver
+from scheduler.process.clock import Clock
 from tests.support.builders import cluster
 
 KINDS: tuple[port.Kind[Any], ...] = (port.PODS, port.NODES, port.NAMESPACES, port.CONFIG_MAPS)
@@ -17,7 +18,7 @@ SILENT = port.ApiSilent("connection refused")
 
 @pytest.fixture
 def telemetry() -> ServiceObserver:
-    return ServiceObserver(Metrics(cluster(), dict, per_card=False))
+    return ServiceObserver(Metrics(cluster(), dict, per_card=False), Clock())
 
 
 def said(telemetry: ServiceObserver, error: port.ApiError | None) -> Sequence[Mapping[str, Any]]:

@@ -129,14 +129,15 @@ def service_on(
     """Return the real service with this engine, on the running loop's clock; not started."""
     loop = asyncio.get_running_loop()
     metrics = Metrics(engine.tables, engine.queue.lengths, per_card=False)
+    clock = Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time())
     service = SchedulerService(
         cluster,
         service_options(configuration, instance="test"),
-        ServiceObserver(metrics, loop.time),
+        ServiceObserver(metrics, clock),
         engine=engine,
         reader=reader,
         rng=random.Random(seed),  # noqa: S311 - repeatable
-        clock=Clock(loop.time, lambda: int((EPOCH_S + loop.time()) * 1e9), loop.time()),
+        clock=clock,
         leadership=leadership,
     )
     cluster.leads = service.leads

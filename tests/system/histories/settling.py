@@ -12,6 +12,7 @@ from scheduler.state.tables import Tables
 from scheduler.testing.cluster.store import shown_by
 from scheduler.testing.cluster.world import World
 from tests.support.builders import READER, wire_pod
+from tests.support.reported import STANDING, Reported
 from tests.support.without_cache import evaluation
 from tests.system.histories.pod_templates import OURS
 
@@ -23,7 +24,7 @@ _PROBES: Final = {name: READER.read(wire_pod(name.replace(" ", "-"), **OURS[name
 def fresh(of: World, built: tuple[Engine, PodReader]) -> Engine:
     """An engine that has been told of everything once, in order of creation."""
     engine, reader = built
-    handlers = EventHandlers(engine, reader, now_s=lambda: 0.0, report=lambda _: None)
+    handlers = EventHandlers(engine, reader, Reported(), STANDING)
     handlers.namespaces([Changed(namespace) for namespace in of.namespaces])
     handlers.nodes(_all(of, NODES))
     handlers.config_maps(_all(of, CONFIG_MAPS))
