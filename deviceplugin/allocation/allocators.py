@@ -92,7 +92,7 @@ class Isolation(Protocol):
         ...
 
 
-class NoIsolation:
+class _NoIsolation:
     """`Isolation` without limits."""
 
     def objection(self, _: ContainerShare) -> str:
@@ -122,7 +122,7 @@ class AllocationContext:
     card_edits: EditsSource
     start_problem: Callable[[Sequence[str]], str]
     devices: FakeDevices
-    isolation: Isolation = field(default_factory=NoIsolation)
+    isolation: Isolation = field(default_factory=_NoIsolation)
     volume_mounts: bool = False
     start_wait_s: float = _START_WAIT_S
 

@@ -20,7 +20,7 @@ _NOT_YET: Final = "false"
 log = structlog.get_logger()
 
 
-class PodWriter(Protocol):
+class _PodWriter(Protocol):
     """Port: writes annotations to a pod."""
 
     async def mark_assigned(self, pod: PodKey, annotations: Mapping[str, str]) -> None:
@@ -51,7 +51,7 @@ class AssignedCards:
 class Marker:
     """Marks pods as assigned. A failed mark is retried; a deleted or replaced pod is left alone."""
 
-    def __init__(self, writer: PodWriter, backoff_s: Callable[[int], float]) -> None:
+    def __init__(self, writer: _PodWriter, backoff_s: Callable[[int], float]) -> None:
         """backoff_s: seconds to wait after the given number of consecutive failures."""
         self._writer = writer
         self._backoff_s = backoff_s

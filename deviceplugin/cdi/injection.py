@@ -57,7 +57,7 @@ _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 log = structlog.get_logger()
 
 
-class Preparable(Protocol):
+class _Preparable(Protocol):
     """Port: CDI edits of the cards."""
 
     @property
@@ -90,7 +90,7 @@ class InjectionMode:
     def __init__(
         self,
         configured: ConfiguredMode,
-        edits: Preparable,
+        edits: _Preparable,
         recorder: EventRecorder,
         changed: Callable[[], None],
         *,

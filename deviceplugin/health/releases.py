@@ -40,7 +40,7 @@ def socket_path(state_dir: Path) -> Path:
     return state_dir / SOCKET
 
 
-class Allocations(Protocol):
+class _Allocations(Protocol):
     """Port: the pods of the node."""
 
     def allocated_units(self) -> dict[str, int]:
@@ -53,7 +53,7 @@ class Releases:
     """Released cards."""
 
     keeper: CardKeeper
-    allocations: Allocations
+    allocations: _Allocations
     clock: Clock
 
     async def serve_line(self, line: bytes) -> str:

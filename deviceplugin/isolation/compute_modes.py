@@ -32,7 +32,7 @@ class ModeSetter(Protocol):
         ...
 
 
-class CardReadings(Protocol):
+class _CardReadings(Protocol):
     """Port: the part of `health.states.CardStates` that keeps readings."""
 
     @property
@@ -44,7 +44,7 @@ class CardReadings(Protocol):
 class ComputeModes:
     """Compute modes set by the plugin. before: UUID -> the card's earlier mode."""
 
-    def __init__(self, state: Path, driver: ModeSetter, cards: CardReadings) -> None:
+    def __init__(self, state: Path, driver: ModeSetter, cards: _CardReadings) -> None:
         """state: the state directory."""
         self._path = state / FILE
         self._driver = driver

@@ -104,7 +104,7 @@ def shared_in(mechanism: IsolationMechanism) -> str:
     return EXCLUSIVE_PROCESS if mechanism.preparation == MPS else ""
 
 
-class LimitEdits(Protocol):
+class _LimitEdits(Protocol):
     """Port: the part of a source of device edits that says whether the driver's limits reach a container."""
 
     @property
@@ -139,7 +139,7 @@ class IsolationParts:
     driver: ModeSetter
     states: CardStates
     view: NodeRecords
-    edits: LimitEdits
+    edits: _LimitEdits
     injection: Injection
     recorder: EventRecorder
     registry: CollectorRegistry

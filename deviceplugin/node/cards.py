@@ -45,7 +45,7 @@ _UNCOVERED: Final = (Health.SUSPECT, inventory.NO_INJECTION)
 log = structlog.get_logger()
 
 
-class ReleaseAnnotation(Protocol):
+class _ReleaseAnnotation(Protocol):
     """Port: `health.releases.Releases`."""
 
     async def follow(self, text: str) -> bool:
@@ -72,7 +72,7 @@ class NodeCards:
     last_known: LastKnownFile
     clock: Clock
     recorder: EventRecorder
-    releases: ReleaseAnnotation
+    releases: _ReleaseAnnotation
     injection: Injection
     isolation: NodeCardIsolation
     moved: asyncio.Event

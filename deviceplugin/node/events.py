@@ -23,7 +23,7 @@ _LONGEST_WAIT_S: Final = 30.0
 log = structlog.get_logger()
 
 
-class EventWriter(Protocol):
+class _EventWriter(Protocol):
     """Port: the part of `scheduler.kube.port.Cluster` that writes Events."""
 
     async def create_event(self, event: EventRecord) -> None:
@@ -37,7 +37,7 @@ class NodeEventRecorder:
     node_uid: the node object's, once a watch has shown it.
     """
 
-    def __init__(self, writer: EventWriter, node: str, clock: Clock) -> None:
+    def __init__(self, writer: _EventWriter, node: str, clock: Clock) -> None:
         """node: its name."""
         self._writer = writer
         self._node = node

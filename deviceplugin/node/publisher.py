@@ -27,7 +27,7 @@ _CONFIRMED_WITHIN_S: Final = 5.0
 log = structlog.get_logger()
 
 
-class NodeWriter(Protocol):
+class _NodeWriter(Protocol):
     """Port: writes to our own node. Both methods raise ApiError."""
 
     async def annotate(self, annotations: Mapping[str, str | None], version: str) -> None:
@@ -57,7 +57,7 @@ class NodePublisher:
     problem: the API server's error for the last write; "" after a success.
     """
 
-    def __init__(self, writer: NodeWriter, backoff_s: Callable[[int], float]) -> None:
+    def __init__(self, writer: _NodeWriter, backoff_s: Callable[[int], float]) -> None:
         """backoff_s: seconds to wait, by the number of consecutive failures."""
         self._writer = writer
         self._backoff_s = backoff_s

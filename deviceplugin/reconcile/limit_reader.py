@@ -20,7 +20,7 @@ from deviceplugin.reconcile.container_limits import LimitReading, pods_on
 from deviceplugin.reconcile.drift import SeenPod
 
 
-class LimitSource(Protocol):
+class _LimitSource(Protocol):
     """Port: the part of `driver.cards.Driver` that reads memory limits."""
 
     async def memory_limits(self, uuid: str, cgroups: Sequence[str]) -> Mapping[str, MemoryLimits]:
@@ -42,7 +42,7 @@ class LimitReader:
 
     host_cgroup: Path
     states: CardStates
-    driver: LimitSource
+    driver: _LimitSource
     isolation: _EnforcedLimits
 
     async def read(self, seen: Iterable[SeenPod], uids: Mapping[str, str]) -> LimitReading:

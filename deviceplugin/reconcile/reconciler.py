@@ -55,7 +55,7 @@ _AT_ONCE: Final = 8
 log = structlog.get_logger()
 
 
-class Evictor(Protocol):
+class _Evictor(Protocol):
     """Port: evicts pods from the node."""
 
     async def evict(self, pod: PodKey) -> None:
@@ -63,7 +63,7 @@ class Evictor(Protocol):
         ...
 
 
-async def evict(evictor: Evictor, leaving: Mapping[PodKey, str]) -> list[str]:
+async def evict(evictor: _Evictor, leaving: Mapping[PodKey, str]) -> list[str]:
     """Evict each pod. Return why some are not evicted yet. leaving: pod -> the reason, for the log."""
     turn = asyncio.Semaphore(_AT_ONCE)
 
@@ -75,7 +75,7 @@ async def evict(evictor: Evictor, leaving: Mapping[PodKey, str]) -> list[str]:
     return [problem for problem in answers if problem]
 
 
-async def _evict(evictor: Evictor, pod: PodKey, reason: str) -> str:
+async def _evict(evictor: _Evictor, pod: PodKey, reason: str) -> str:
     try:
         await evictor.evict(pod)
     except (ApiNotFound, ApiConflict):
@@ -151,7 +151,7 @@ _LIST_WITHIN_S: Final = 10.0
 _ALLOCATE_LOOK_S: Final = 0.1
 
 
-class Lister(Protocol):
+class _Lister(Protocol):
     """Port: the part of `kubelet.client.PodResources` that lists every pod."""
 
     async def all(self, *, timeout_s: float) -> list[KubeletContainer]:
@@ -183,14 +183,14 @@ class Reconciler:
 
     settings: ReconcileSettings
     view: NodeRecords
-    kubelet: Lister
+    kubelet: _Lister
     states: CardStates
     limits: LimitReader
     assigned: AssignedCards
     files: SpecFiles
     directories: ContainerDirectories
     recorder: EventRecorder
-    evictor: Evictor
+    evictor: _Evictor
     metrics: NodeMetrics
     calls: Calls
     on_outside: Callable[[Mapping[str, int]], None]

@@ -40,7 +40,7 @@ class _Line:
     since: int
 
 
-class Tally:
+class _Tally:
     """Counts by key, for the newest 4,096 keys. Reasons come from other programs, so they are not keys."""
 
     def __init__(self, clock: Clock) -> None:
@@ -76,7 +76,7 @@ class ServiceObserver:
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         """metrics: where to count. clock: for lines that stand for many events."""
         self._metrics = metrics
-        self._tally = Tally(clock)
+        self._tally = _Tally(clock)
         self._searches = 0
         self._scheduled: dict[str, Counter] = {}
         self._sli_s: dict[int, Histogram] = {}

@@ -171,14 +171,14 @@ TOGETHER: Final = f"node(s) had too few cards with a pod that {names.CARD_AFFINI
 
 
 @dataclass(frozen=True, slots=True)
-class CardTerms:
+class _CardTerms:
     """Card affinity of a pod. together: selects pods that its cards must hold; apart: must not hold; None if unset."""
 
     together: Expressions | None
     apart: Expressions | None
 
 
-_TERMS: Final = StateKey[CardTerms]("card_affinity.terms")
+_TERMS: Final = StateKey[_CardTerms]("card_affinity.terms")
 
 
 class CardAffinity(PreFilterPlugin, CardFilterPlugin):
@@ -208,13 +208,13 @@ class CardAffinity(PreFilterPlugin, CardFilterPlugin):
     def pre_filter(self, pod: Pod, tables: "Tables", state: CycleState) -> PreFilterResult:  # noqa: ARG002 - as above
         """Read the selectors; skip pods without any."""
         try:
-            terms = CardTerms(
+            terms = _CardTerms(
                 _expressions(pod.annotations, names.CARD_AFFINITY),
                 _expressions(pod.annotations, names.CARD_ANTI_AFFINITY),
             )
         except SelectorError as error:
             return Rejected(str(error))
-        if terms == CardTerms(None, None):
+        if terms == _CardTerms(None, None):
             return Relevance.SKIP
         state.write(_TERMS, terms)
         return Relevance.EVALUATE

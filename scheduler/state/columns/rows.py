@@ -9,7 +9,7 @@ import numpy as np
 from scheduler.state.columns.arrays import FIRST_CAPACITY, BoolArray, Int64Array, resized
 
 
-class RowTable:
+class _RowTable:
     """valid: bool[nodes], False for an unused row. names: by row, "" if unused. row_of: node name -> row."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Rowed:
     """An object with one row per node."""
 
     def __init__(self) -> None:
-        self._rows = RowTable()
+        self._rows = _RowTable()
 
     @property
     def capacity(self) -> int:

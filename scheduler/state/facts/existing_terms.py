@@ -26,7 +26,7 @@ from scheduler.state.facts.pod_terms import PodTerms, TermKey, term_key
 _FIRST_PAIRS: Final = 8
 
 
-class TermDomains:
+class _TermDomains:
     """Pairs of a term and a topology domain with at least one holder, in no particular order.
 
     Each pair uses the domain's code in the label column, so the code stays assigned as long as the pair exists.
@@ -117,7 +117,7 @@ class ExistingTerms(NodeFact[_Read]):
         # By row: slot -> number of the row's pods that have the term; and the labels that name their domains.
         self._on: dict[int, Counter[int]] = {}
         self._labels: dict[int, Mapping[str, str]] = {}
-        self._domains: dict[str, TermDomains] = {}
+        self._domains: dict[str, _TermDomains] = {}
 
     def __bool__(self) -> bool:
         """Whether any pod has a term that can match."""
@@ -203,7 +203,7 @@ class ExistingTerms(NodeFact[_Read]):
             return
         domains = self._domains.get(topology_key)
         if domains is None:
-            domains = self._domains[topology_key] = TermDomains(self.tables.labels.column(topology_key))
+            domains = self._domains[topology_key] = _TermDomains(self.tables.labels.column(topology_key))
         domains.count(slot, domain, holders)
         if not domains:
             del self._domains[topology_key]

@@ -28,7 +28,7 @@ _FIRST_PLACES: Final = 64
 _NOTHING: Final = -1
 
 
-class PodLabels:
+class _PodLabels:
     """Columns with one entry per pod: its namespace, its labels, its node's row and whether it is terminating."""
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class MatchingPods(NodeFact[_Read]):
 
     def __init__(self, tables: Columns) -> None:
         super().__init__(tables)
-        self._pods = PodLabels()
+        self._pods = _PodLabels()
         self._queries: PodTerms[Query] = PodTerms()
         self._asked: OrderedDict[Query, int] = OrderedDict()
         self._counts: LRUCache[int, Int64Array] = LRUCache(_BUDGET_BYTES, getsizeof=lambda counts: counts.nbytes)

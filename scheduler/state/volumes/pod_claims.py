@@ -17,7 +17,7 @@ from scheduler.state.volumes.storage_class import OfClass
 from scheduler.state.volumes.volume import Volume
 
 
-class KnownVolumes(Protocol):
+class _KnownVolumes(Protocol):
     """Storage state that a pod's claims depend on, as provided by `Volumes`."""
 
     def claim(self, key: ClaimKey) -> Claim | None: ...
@@ -65,7 +65,7 @@ class PodClaims(msgspec.Struct, frozen=True, kw_only=True):
     attached: tuple[Attachable | None, ...]
 
 
-def pod_claims(pod: Pod, volumes: KnownVolumes) -> PodClaims:
+def pod_claims(pod: Pod, volumes: _KnownVolumes) -> PodClaims:
     """Current state of the pod's claims."""
     claim_states: list[ClaimState] = []
     bound: list[Bound] = []
@@ -95,7 +95,7 @@ def pod_claims(pod: Pod, volumes: KnownVolumes) -> PodClaims:
     )
 
 
-def _claim_state(pod: Pod, used: PodClaim, claim: Claim | None, volumes: KnownVolumes) -> ClaimState:
+def _claim_state(pod: Pod, used: PodClaim, claim: Claim | None, volumes: _KnownVolumes) -> ClaimState:
     if claim is None or claim.lost or claim.deleting or claim.too_large or used.ephemeral:
         problem = _problem(pod, used, claim)
         if problem or claim is None:
@@ -121,7 +121,7 @@ def _too_large(about: str) -> str:
     return f"{about} exceeds a limit of this scheduler: {TOO_LARGE}"
 
 
-def _bound(claim: Claim, volumes: KnownVolumes) -> Bound | Missing:
+def _bound(claim: Claim, volumes: _KnownVolumes) -> Bound | Missing:
     volume = volumes.volume(claim.volume)
     if volume is None:
         return Bound(claim.volume, there=False, reach=None, zones=())
@@ -130,7 +130,7 @@ def _bound(claim: Claim, volumes: KnownVolumes) -> Bound | Missing:
     return Bound(claim.volume, there=True, reach=volumes.reach(volume), zones=volume.zones)
 
 
-def _kept(key: ClaimKey, claim: Claim, of_class: OfClass, volumes: KnownVolumes) -> str:
+def _kept(key: ClaimKey, claim: Claim, of_class: OfClass, volumes: _KnownVolumes) -> str:
     """Name of the volume that is reserved for the claim, or that we have assumed for it; "" for none."""
     kept = (volumes.volume(name) for name in of_class.kept_for.get(key, ()))
     return min((volume.name for volume in kept if volume is not None and _is_kept(volume, claim)), default="")

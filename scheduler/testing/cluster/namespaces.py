@@ -68,7 +68,7 @@ class Namespaces(Verbs[Namespace]):
         self.collection.remove("", name)
 
 
-class NamespacedVerbs(Verbs[T]):
+class _NamespacedVerbs(Verbs[T]):
     """Verbs on a collection of objects in namespaces."""
 
     def __init__(self, collection: Collection[T], identity: Identity, namespaces: Namespaces) -> None:
@@ -85,7 +85,7 @@ class NamespacedVerbs(Verbs[T]):
         self.collection.remove(namespace, name)
 
 
-class ConfigMaps(NamespacedVerbs[ConfigMap]):
+class ConfigMaps(_NamespacedVerbs[ConfigMap]):
     """Verbs on one collection of ConfigMaps."""
 
     def create(self, namespace: str, name: str, data: Mapping[str, str]) -> ConfigMap:
@@ -140,7 +140,7 @@ class VerbsOfKinds:
                 collection.remove(namespace, found.metadata.name)
 
 
-class PodDisruptionBudgets(NamespacedVerbs[PodDisruptionBudget]):
+class PodDisruptionBudgets(_NamespacedVerbs[PodDisruptionBudget]):
     """Verbs on one collection of budgets. No controller counts the pods: `allow` sets the allowed disruptions."""
 
     def create(self, namespace: str, name: str, labels: Mapping[str, str], allowed: int) -> PodDisruptionBudget:

@@ -52,7 +52,7 @@ class Seen:
         )
 
 
-class Noting(dict[str, str]):
+class _Noting(dict[str, str]):
     """Mapping that records which keys are read."""
 
     def __init__(self, texts: Mapping[str, str], seen: set[str]) -> None:
@@ -110,7 +110,7 @@ def noting(value: ValueT, seen: set[str]) -> ValueT:
     return cast("ValueT", noting_kind(**msgspec.structs.asdict(value)))
 
 
-class NotingWorld(TrialWorld):
+class _NotingWorld(TrialWorld):
     """A world whose objects record which of their fields, labels and annotations are read."""
 
     def __init__(self, profile: Profile) -> None:
@@ -125,15 +125,15 @@ class NotingWorld(TrialWorld):
         template = self._templates.get(pod.template)
         if template is None:
             template = self._templates[pod.template] = noting(pod.template, self.seen.fields)
-        labels, annotations = Noting(pod.labels, self.seen.labels), Noting(pod.annotations, self.seen.annotations)
+        labels, annotations = _Noting(pod.labels, self.seen.labels), _Noting(pod.annotations, self.seen.annotations)
         pod = msgspec.structs.replace(pod, template=template, labels=labels, annotations=annotations)
         return noting(pod, self.seen.fields)
 
     def node(self, name: str) -> objects.Node:
         """Return the node; it records which of its fields are read."""
         node = super().node(name)
-        labels = Noting(node.metadata.labels or {}, self.seen.node_labels)
-        annotations = Noting(node.metadata.annotations or {}, self.seen.node_annotations)
+        labels = _Noting(node.metadata.labels or {}, self.seen.node_labels)
+        annotations = _Noting(node.metadata.annotations or {}, self.seen.node_annotations)
         meta = msgspec.structs.replace(node.metadata, labels=labels, annotations=annotations)
         return msgspec.structs.replace(node, metadata=meta)
 
@@ -159,7 +159,7 @@ def keys_read(
 
 
 def _seen(profile: Profile, steps: Sequence[Step]) -> Seen:
-    world = NotingWorld(profile)
+    world = _NotingWorld(profile)
     try:
         for step in steps:
             step.happen(world)

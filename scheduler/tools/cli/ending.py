@@ -17,7 +17,7 @@ from scheduler.process.output import warn
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
-class Ended(IntEnum):
+class _Ended(IntEnum):
     """Exit codes. UNWRITTEN: as in sysexits.h for input and output errors. Others: a shell's for SIGINT and SIGPIPE."""
 
     UNWRITTEN = 74
@@ -40,27 +40,27 @@ def run(program: str, command: Callable[[], object]) -> None:
             code, exits = ended.code, True
             # click and rich exit with 1 for a closed pipe, but that code means that something was found.
             if isinstance(ended.__context__, BrokenPipeError):
-                code = Ended.UNREAD
+                code = _Ended.UNREAD
         sys.stdout.flush()
     except KeyboardInterrupt:
-        code = Ended.INTERRUPTED
+        code = _Ended.INTERRUPTED
     except (OSError, BaseExceptionGroup) as error:
         code = _of_output(program, error)
-    if code in {Ended.UNREAD, Ended.UNWRITTEN}:
+    if code in {_Ended.UNREAD, _Ended.UNWRITTEN}:
         _drop_the_rest()
     if exits or code is not None:
         raise SystemExit(code) from None
 
 
-def _of_output(program: str, error: BaseException) -> Ended:
+def _of_output(program: str, error: BaseException) -> _Ended:
     """Return the end after a failed write. Raises the error again if it has another cause."""
     numbers = {one.errno if isinstance(one, OSError) else None for one in _leaves(error)}
     if numbers == {errno.EPIPE} and _is_unread():
-        return Ended.UNREAD
+        return _Ended.UNREAD
     for number in numbers:
         if number in _FULL and numbers <= _FULL | {errno.EPIPE}:
             warn([f"{program}: the output cannot be written: {os.strerror(number).lower()}"])
-            return Ended.UNWRITTEN
+            return _Ended.UNWRITTEN
     raise error
 
 

@@ -24,7 +24,7 @@ from scheduler.tools.inspect.tables import details, summary
 from scheduler.tools.inspect.view import InspectedNode, ListedResources, view
 
 
-class InspectFailed(Exception):
+class _InspectFailed(Exception):
     """The cluster cannot be read. The message says why."""
 
 
@@ -41,7 +41,7 @@ def _inspect(arguments: Sequence[str] | None) -> None:
     try:
         resources = _resources(chosen)
         node_items, pod_items = _fetch(chosen)
-    except InspectFailed as error:
+    except _InspectFailed as error:
         # The legacy command prints no line end here.
         show_text(f"Failed due to {_first_line(error)}")
         raise SystemExit(1) from None
@@ -107,7 +107,7 @@ class _Version(argparse.Action):
 
 
 def _resources(chosen: argparse.Namespace) -> ListedResources:
-    """Return the configured resource names. Raises InspectFailed.
+    """Return the configured resource names. Raises _InspectFailed.
 
     Sets the cluster of `chosen` from the configuration, unless a flag names one.
     """
@@ -123,25 +123,25 @@ def _resources(chosen: argparse.Namespace) -> ListedResources:
         target = Target(program="", kubeconfig=chosen.kubeconfig or "", context=chosen.context or "")
         configuration = loaded(chosen.config, target.flags)
     except (ConfigurationError, BrokenPlugin) as error:
-        raise InspectFailed("; ".join(str(error).splitlines())) from error
+        raise _InspectFailed("; ".join(str(error).splitlines())) from error
     connection, named = configuration.client_connection, resource_names(configuration)
     chosen.kubeconfig, chosen.context = connection.kubeconfig or None, connection.context or None
     return ListedResources(named.gpu_mem, named.gpu_count)
 
 
 def _fetch(chosen: argparse.Namespace) -> tuple[list[msgspec.Raw], list[msgspec.Raw]]:
-    """Return the nodes and pods to show. Raises InspectFailed."""
+    """Return the nodes and pods to show. Raises _InspectFailed."""
     # Slow to import, and not needed by `--help`.
     from scheduler.tools.kubectl.inspect_cluster import CannotRead, read  # noqa: PLC0415
 
     names = sorted(set(chosen.nodes))
     for name in names:
         if not wire.is_name(name):
-            raise InspectFailed(f"{name!r} is not a node name")
+            raise _InspectFailed(f"{name!r} is not a node name")
     try:
         return asyncio.run(read(os.environ, chosen.kubeconfig, chosen.context, names))
     except CannotRead as error:
-        raise InspectFailed(str(error)) from error
+        raise _InspectFailed(str(error)) from error
 
 
 def _first_line(error: Exception) -> str:

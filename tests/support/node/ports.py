@@ -33,7 +33,7 @@ class FixedIsolation(dict[str, CardIsolation]):
 
 @dataclass
 class Followed:
-    """`ReleaseAnnotation` that counts as served once it says "done". texts: the parsed values of the annotation."""
+    """`Releases` for which an annotation is served once it says "done". texts: the parsed values of the annotation."""
 
     texts: list[str] = field(default_factory=list)
 
