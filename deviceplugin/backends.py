@@ -17,6 +17,7 @@ from deviceplugin.driver.cuda_trials import CudaTrials
 from deviceplugin.driver.process import NVML, DriverProcess, DriverThreads, start_cuda
 from deviceplugin.driver.simulated import SimulatedDriver, read_simulation
 from deviceplugin.driver.supervisor import SupervisedDriver
+from scheduler.process.clock import Clock
 
 GENERATED: Final = "cdi"
 GENERATED_SPEC: Final = "nvidia.json"
@@ -60,6 +61,7 @@ def edits_for(
     backend: CardBackend,
     found: Callable[[], DriverCards],
     announced: Announced,
+    clock: Clock,
 ) -> NvidiaEdits | SimulatedEdits:
     """Return the source of CDI edits. found: the cards as the driver names them now."""
     state = Path(configuration.state_dir)
@@ -70,7 +72,7 @@ def edits_for(
         state / GENERATED / GENERATED_SPEC,
         HostNodes(Path(configuration.host_dev), proc=Path(configuration.host_proc)),
     )
-    return NvidiaEdits(found, spec_dirs, generated, configuration.nvidia_ctk, nodes)
+    return NvidiaEdits(found, spec_dirs, generated, configuration.nvidia_ctk, nodes, clock=clock)
 
 
 @contextlib.asynccontextmanager

@@ -97,7 +97,7 @@ class NodePlugin:
         self._states = self._make_states(known)
         self._keeper = self._make_keeper(forget=not known.same_boot)
         self._releases = Releases(keeper=self._keeper, allocations=self._view, clock=self._clock)
-        self._edits = edits_for(c, backend, self._states.named, self._view)
+        self._edits = edits_for(c, backend, self._states.named, self._view, self._clock)
         real, last = backend.simulated is None, session.last_mode
         self._injection = InjectionMode(c.mode, self._edits, self._recorder, self._moved.set, real=real, last=last)
         self._kind = node_kind(c)

@@ -1,7 +1,6 @@
 """CDI edits: those of real cards come only from NVIDIA's own CDI specs; a simulated card is a small read-only file."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
@@ -18,6 +17,7 @@ from deviceplugin.cdi.spec import CdiError
 from deviceplugin.cdi.spec_files import NvidiaSpecs, NvidiaSpecTree, generate_nvidia
 from deviceplugin.driver.cards import DriverCard, DriverCards
 from deviceplugin.files import replace_file
+from scheduler.process.clock import Clock
 
 _AGAIN_S: Final = 600.0
 _MOST_PROBLEMS: Final = 3
@@ -42,7 +42,7 @@ class NvidiaEdits:
         ctk: str,
         nodes: HostNodes,
         *,
-        now_s: Callable[[], float] = time.monotonic,
+        clock: Clock,
     ) -> None:
         """cards: as the driver names them now, without lost cards: a lost card's minor may now be another card's.
 
@@ -51,7 +51,7 @@ class NvidiaEdits:
         self._cards, self._nodes = cards, nodes
         self._tree, self._spec_dirs = NvidiaSpecTree((generated.parent, *spec_dirs)), spec_dirs
         self._generated, self._ctk = generated, ctk
-        self._now_s = now_s
+        self._clock = clock
         self._tried_s = float("-inf")
         self._not_generated = self._looked_in = ""
         self._reading = threading.Lock()
@@ -72,8 +72,8 @@ class NvidiaEdits:
         found = self._cards()
         cards = [card for card in found.cards if not card.mig]
         uncovered = self._uncovered(cards, found.driver)
-        if uncovered and self._now_s() >= self._tried_s + _AGAIN_S:
-            self._tried_s = self._now_s()
+        if uncovered and self._clock.monotonic_s() >= self._tried_s + _AGAIN_S:
+            self._tried_s = self._clock.monotonic_s()
             self._not_generated = self._generate()
             uncovered = self._uncovered(cards, found.driver)
         self.coverage = Coverage.of(len(cards), uncovered, self._lacking(tuple(uncovered.values())))

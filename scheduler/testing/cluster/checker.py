@@ -11,6 +11,7 @@ from config.protocol.inventory import Health
 from scheduler.kube.objects import Node, PodObject
 from scheduler.pods.gpu_request import ComputeMode, ResourceNames
 from scheduler.pods.pod import Pod, PodReader
+from scheduler.process.clock import Clock
 from scheduler.state.cards.booking import CardShare, shares_of, written_of
 from scheduler.state.cards.node_inventory import NodeInventory, read_inventory
 from scheduler.state.ledger import NodeLedger, recompute
@@ -51,10 +52,10 @@ class ClusterChecker:
         resources: ResourceNames,
         unit_mib: int,
         *,
-        now_s: Callable[[], float],
+        clock: Clock,
         on_bound: Callable[[PodObject], None],
     ) -> None:
-        """now_s: monotonic seconds. on_bound: called for each pod that was bound, after the checks."""
+        """on_bound: called for each pod that was bound, after the checks."""
         self.bound: list[ObservedBinding] = []
         self.ended: list[tuple[str, float]] = []
         self.unhealthy_spells: list[UnhealthySpell] = []
@@ -63,7 +64,7 @@ class ClusterChecker:
         self._world = world
         self._resources = resources
         self._unit_mib = unit_mib
-        self._now_s = now_s
+        self._clock = clock
         self._on_bound = on_bound
         self._reader = PodReader(resources)
         self._pods = Cursor(world.pods.collection)
@@ -96,7 +97,7 @@ class ClusterChecker:
                 self._count_cards()
                 self._on_bound(after)
             elif before is not None and _occupies(before) and not (after and _occupies(after)):
-                self.ended.append((before.metadata.name, self._now_s()))
+                self.ended.append((before.metadata.name, self._clock.monotonic_s()))
                 self._count_cards()
 
     def _nodes_written(self) -> None:
@@ -110,15 +111,15 @@ class ClusterChecker:
         unhealthy = _unhealthy_indexes(read_inventory(node, self._resources, self._unit_mib))
         known = {spell.index: spell for spell in self.unhealthy_spells if spell.node == name and spell.until_s is None}
         self.unhealthy_spells += [
-            UnhealthySpell(name, index, self._now_s()) for index in sorted(unhealthy - known.keys())
+            UnhealthySpell(name, index, self._clock.monotonic_s()) for index in sorted(unhealthy - known.keys())
         ]
         for index in known.keys() - unhealthy:
-            known[index].until_s = self._now_s()
+            known[index].until_s = self._clock.monotonic_s()
 
     def _look_at_binding(self, before: PodObject | None, after: PodObject) -> None:
         pod = self._reader.read(after)
         shares = shares_of(written_of(pod))
-        self.bound.append(ObservedBinding(pod.key.name, pod.node_name, shares, self._now_s()))
+        self.bound.append(ObservedBinding(pod.key.name, pod.node_name, shares, self._clock.monotonic_s()))
         missing = set(names.ALLOCATION_KEYS) - set(pod.annotations)
         if before is not None and pod.template.gpu_units and missing:
             self.violations.append(f"pod {pod.key} was bound without {', '.join(sorted(missing))}")

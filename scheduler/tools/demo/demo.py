@@ -28,6 +28,7 @@ from scheduler.dispatch.options import ServiceOptions
 from scheduler.kube.objects import PodObject
 from scheduler.metrics.metrics import Metrics
 from scheduler.pods.gpu_request import ResourceNames
+from scheduler.process.clock import Clock
 from scheduler.queue.entry import PodState
 from scheduler.service import SchedulerService
 from scheduler.state.cards.node_inventory import read_inventory
@@ -98,7 +99,7 @@ class _Demo:
             self._world,
             resources,
             _UNIT_MIB,
-            now_s=time.monotonic,
+            clock=Clock(),
             on_bound=self._started,
         )
         self._engine, self._reader = build_engine(configuration)

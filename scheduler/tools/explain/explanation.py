@@ -5,6 +5,7 @@ themselves are kube-scheduler's and name nothing, so that a message stays short 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -159,7 +160,7 @@ def reasons(tables: Tables, judged: PodEvaluation) -> tuple[ReasonGroup, ...]:
                 text, examples = str(counted).partition(" ")[2], counted.examples[:_MOST_EXAMPLES]
                 groups.append(ReasonGroup(nodes=counted.nodes, rule=rule, reason=text, examples=examples))
         left = left & ~_rejected(rejections, left.shape)
-    return tuple(sorted(groups, key=lambda group: -group.nodes))
+    return tuple(sorted(groups, key=attrgetter("nodes"), reverse=True))
 
 
 def nearest(reading: ClusterSnapshot, pod: Pod, judged: PodEvaluation) -> tuple[ExplainedNode, ...]:

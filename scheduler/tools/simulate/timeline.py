@@ -13,7 +13,7 @@ device plugin keeps listing them to the kubelet, as unhealthy. LOST: in neither;
 On a node without an inventory, only `allocatable` shrinks.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias, TypeVar
@@ -185,7 +185,7 @@ def timeline(cluster: ClusterFile, resources: ResourceNames, unit_mib: int) -> l
     mistakes: list[Mistake] = []
     manifests = node_manifests(cluster, unit_mib, gpu_mem=resources.gpu_mem, gpu_count=resources.gpu_count)
     nodes = [new_node(node) for manifest in manifests if (node := _read(cluster, manifest, Node, mistakes)) is not None]
-    fault_steps = _FaultSteps({node.metadata.name: node for node in nodes}, resources, mistakes, cluster.source_of)
+    fault_steps = _FaultSteps({node.metadata.name: node for node in nodes}, resources, mistakes, cluster)
     steps: list[Step] = [NodeIs(0.0, node, f"node {node.metadata.name} joins") for node in nodes]
     for fault in sorted(cluster.faults, key=lambda fault: fault.at_s):
         steps += fault_steps.take(fault)
@@ -207,7 +207,7 @@ class _FaultSteps:
     described: dict[str, Node]
     resources: ResourceNames
     mistakes: list[Mistake]
-    source_of: Callable[[DescribedFault, str], str]
+    cluster: ClusterFile
     states: dict[str, dict[int, CardState]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
@@ -239,7 +239,7 @@ class _FaultSteps:
         card = card_named(self.described[fault.node], str(fault.card), self.resources)
         if card is None:
             message = f"node {fault.node} has no card {fault.card}"
-            source = self.source_of(fault, f"fault at {fault.at_s:g} s")
+            source = self.cluster.source_of(fault, f"fault at {fault.at_s:g} s")
             self.mistakes.append(Mistake("", source, message))
         if card is None or fault.node in self.gone:
             return None

@@ -13,6 +13,7 @@ from deviceplugin.cdi.mode import Coverage
 from deviceplugin.cdi.nvidia_edits import NvidiaEdits
 from deviceplugin.cdi.spec import CdiError
 from deviceplugin.driver.cards import DriverCard, DriverCards
+from scheduler.process.clock import Clock
 
 CARD = DriverCard(index=0, uuid="GPU-a", model="M", memory_mib=1024, minor=3)
 
@@ -48,7 +49,7 @@ class Site:
             self.state / "cdi" / "nvidia.json",
             str(self.ctk),
             HostNodes(self.dev, []),
-            now_s=lambda: self.now_s,
+            clock=Clock(lambda: self.now_s),
         )
 
     def toolkit(self, script: str) -> None:

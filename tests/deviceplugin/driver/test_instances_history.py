@@ -25,6 +25,7 @@ from deviceplugin.driver.processes import DriverLimits
 from deviceplugin.driver.supervisor import SupervisedDriver
 from deviceplugin.health.states import CardStates
 from scheduler.kube.port import Changed
+from scheduler.process.clock import Clock
 from tests.support.builders import wire_pod
 from tests.support.node.announcing import Rig, announcing
 from tests.support.nvidia import libraries
@@ -73,7 +74,12 @@ class Node:
         (self.folder / "cdi").mkdir()
         (self.folder / "proc" / MIG_MINORS).parent.mkdir(parents=True)
         self.edits = NvidiaEdits(
-            self.states.named, [self.folder / "cdi"], self.folder / "state" / "nvidia.json", "none", nodes
+            self.states.named,
+            [self.folder / "cdi"],
+            self.folder / "state" / "nvidia.json",
+            "none",
+            nodes,
+            clock=Clock(),
         )
         self.repartition()
         self.refresh_specs()

@@ -14,6 +14,7 @@ from scheduler.kube import objects
 from scheduler.kube.objects import Taint
 from scheduler.kube.port import ApiNotFound, Kind
 from scheduler.pods.gpu_request import ResourceNames
+from scheduler.process.clock import Clock
 from scheduler.state.cards.booking import CardShare
 from scheduler.testing.cluster.checker import ClusterChecker
 from scheduler.testing.cluster.world import World
@@ -184,7 +185,7 @@ def checked() -> tuple[World, ClusterChecker, list[str]]:
     """A world with node `a` of two cards of 16 units, the second unhealthy, pods of UNITS, and who was told of pods."""
     world, told = World(lambda: 1_800_000_000.0), list[str]()
     checker = ClusterChecker(
-        world, ResourceNames(), 1024, now_s=lambda: NOW_S, on_bound=lambda pod: told.append(pod.metadata.name)
+        world, ResourceNames(), 1024, clock=Clock(lambda: NOW_S), on_bound=lambda pod: told.append(pod.metadata.name)
     )
     world.nodes.add(wire_node("a", [card(0, 16), card(1, 16, health=Health.UNHEALTHY)]))
     for name, units in UNITS.items():

@@ -27,6 +27,7 @@ from scheduler.tools.demo.claims import Assertion, Evidence, claims
 from scheduler.tools.demo.demo_log import LogLine, LogTone
 from scheduler.tools.demo.picture import Painter, Scene
 from tests.support.builders import card, manifest, pod, wire_node
+from tests.support.reported import STANDING
 from tests.support.repository import ROOT
 
 COMMAND: Final = (sys.executable, "-m", "scheduler.main", "demo", "--speed", "100")
@@ -173,7 +174,7 @@ def evidence(
     *bound: ObservedBinding, ended: list[tuple[str, float]] | None = None, waiting: dict[str, str] | None = None
 ) -> Evidence:
     """A course of events in an empty world."""
-    checker = ClusterChecker(World(lambda: 0.0), ResourceNames(), 1024, now_s=lambda: 0.0, on_bound=lambda _: None)
+    checker = ClusterChecker(World(lambda: 0.0), ResourceNames(), 1024, clock=STANDING, on_bound=lambda _: None)
     checker.bound += bound
     checker.ended += ended or []
     return Evidence(checker, {}, waiting or {})
@@ -209,7 +210,7 @@ def test_a_violation_is_named_where_the_claim_is_false() -> None:
 
 def test_a_scheduler_that_counts_differently_from_the_api_server_is_caught() -> None:
     world = World(lambda: 0.0)
-    checker = ClusterChecker(world, ResourceNames(), 1024, now_s=lambda: 0.0, on_bound=lambda _: None)
+    checker = ClusterChecker(world, ResourceNames(), 1024, clock=STANDING, on_bound=lambda _: None)
     world.nodes.add(wire_node("a", [16]))
     world.pods.create(manifest("p", 4))
     world.pods.bind("default", "p", "a", {names.MEM_IDX: "0", names.UNIT_MIB: "1024"})
