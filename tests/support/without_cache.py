@@ -1,10 +1,11 @@
 """Decisions for a pod without any cache, as a reference for the evaluation cache."""
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from scheduler.core.scheduling_cycle import NoFit, Outcome, Placement
 from scheduler.framework.diagnosis import Diagnosis, count_reasons
-from scheduler.framework.evaluation_cache import Evaluation
+from scheduler.framework.evaluation_cache import Evaluation, EvaluationCache
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import NOWHERE, Runtime
 from scheduler.pods.pod import Pod
@@ -16,9 +17,14 @@ if TYPE_CHECKING:
     from scheduler.state.volumes.plan import VolumePlan
 
 
+class _NoCache(EvaluationCache):
+    def keep(self, signature: Hashable, evaluation: Evaluation, oldest: int) -> None:
+        """Keep nothing."""
+
+
 def evaluation(profile: Profile, tables: Tables, pod: Pod) -> tuple[Runtime, Evaluation]:
-    """Evaluate every row now, with a runtime that has no cache yet."""
-    runtime = Runtime(profile, tables)
+    """Evaluate every row now, with a runtime that has no cache."""
+    runtime = Runtime(profile, tables, _NoCache())
     return runtime, runtime.evaluate(pod)
 
 

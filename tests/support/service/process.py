@@ -57,9 +57,10 @@ class Process:
 
     def sample(self, name: str, **labels: str) -> float:
         """Return the value of one of our metrics; 0 if nothing was counted with these labels."""
-        found = self.metrics.registry.get_sample_value(f"gpushare_scheduler_{name}", labels)
-        assert found is not None or labels, f"there is no metric {name}"
-        return found or 0.0
+        only = self.metrics.registry.restricted_registry([f"gpushare_scheduler_{name}"])
+        found = [sample.value for metric in only.collect() for sample in metric.samples if sample.labels == labels]
+        assert found or labels, f"there is no metric {name}"
+        return found[0] if found else 0.0
 
     def assert_no_pod_sleeps_that_fits(self) -> None:
         """Assert that no feasible pod is unschedulable, except with a due queueing hint or a pending attempt."""
