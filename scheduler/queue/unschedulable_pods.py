@@ -224,11 +224,12 @@ class UnschedulablePods:
         """Recompute every cross-reference. Raises TransitionError for the first error."""
         for key, pod_class in self._classes.items():
             first = min(entry.sort_key for entry in pod_class.pods())
-            expect(pod_class.best.sort_key == first, f"class {key!r} has a better pod than its best one")
-            expect(first == self._table.sort_key(pod_class.slot), f"class {key!r} is out of order")
-            expect(self._at[pod_class.slot] is pod_class, f"class {key!r} is not in slot {pod_class.slot}")
+            name = f"the class of pod {pod_class.best.pod.key}"
+            expect(pod_class.best.sort_key == first, f"{name} has a better pod than this one")
+            expect(first == self._table.sort_key(pod_class.slot), f"{name} is out of order")
+            expect(self._at[pod_class.slot] is pod_class, f"{name} is not in slot {pod_class.slot}")
             for entry in pod_class.pods():
-                expect(entry.signature == key, f"pod {entry.pod.key} is in class {key!r}, not {entry.signature!r}")
+                expect(entry.signature == key, f"pod {entry.pod.key} is in {name}, but has another signature")
         for entry in self.unschedulable:
             waits = entry.signature is None or entry in self._classes[entry.signature].pods()
             expect(waits and entry.state is PodState.UNSCHEDULABLE, f"pod {entry.pod.key} is {entry.state.name}")

@@ -12,7 +12,7 @@ PICK: Final = st.integers(0, 2**16)
 HappeningT = TypeVar("HappeningT", bound=Callable[..., None])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Happening:
     """Something that may happen in a step; a moment passes after one that passes no time itself.
 
@@ -42,6 +42,12 @@ def happenings(machine: type) -> tuple[Happening, ...]:
     methods = (getattr(machine, name) for name in sorted(dir(machine)))
     # The likeliest first: it is what hypothesis draws more often than its share.
     return tuple(sorted((m.happening for m in methods if hasattr(m, "happening")), key=lambda h: -h.weight))
+
+
+@cache
+def one_of(possible: tuple[Happening, ...]) -> st.SearchStrategy[str]:
+    """Names, as often as their weights say."""
+    return st.sampled_from([h.name for h in possible for _ in range(h.weight)])
 
 
 def nth(candidates: list[Any], pick: int) -> Any:  # noqa: ANN401 - one of them

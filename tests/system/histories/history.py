@@ -31,7 +31,7 @@ from tests.support.clocks.virtual_time import VirtualLoop
 from tests.support.service.process import A_MOMENT_S, EPOCH_S, Process, start
 from tests.support.service.wire import Posts, Wire
 from tests.support.without_cache import decision
-from tests.system.histories.happening import happenings
+from tests.system.histories.happening import happenings, one_of
 from tests.system.histories.node_plans import PLANS, NodePlan, with_uuids
 from tests.system.histories.settling import fresh, places_left, views
 
@@ -98,9 +98,8 @@ class History(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def step(self, data: st.DataObject) -> None:
-        possible = [h for h in happenings(type(self)) if h.possible(self)]
-        names = [h.name for h in possible for _ in range(h.weight)]
-        name = data.draw(st.sampled_from(names), label="what happens")
+        possible = tuple(h for h in happenings(type(self)) if h.possible(self))
+        name = data.draw(one_of(possible), label="what happens")
         chosen = next(h for h in possible if h.name == name)
         arguments = {key: data.draw(strategy, label=key) for key, strategy in chosen.arguments.items()}
         self.happened[name] += 1
