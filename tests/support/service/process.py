@@ -9,6 +9,7 @@ from typing import Final
 
 from config.settings.scheduler import SchedulerConfiguration, resolve
 from scheduler.app import service_options
+from scheduler.core.agenda import AgendaStep
 from scheduler.core.build import build_engine, resource_names
 from scheduler.core.engine import Engine
 from scheduler.dispatch.waiting_series import waiting_text
@@ -38,17 +39,34 @@ def world() -> World:
     return World(lambda: EPOCH_S + asyncio.get_running_loop().time())
 
 
+class CountedEngine(Engine):
+    """Engine that counts the steps in which it did anything."""
+
+    steps = 0
+
+    def step(self, now_s: float, now_ns: int) -> AgendaStep | None:
+        done = super().step(now_s, now_ns)
+        self.steps += done is not None
+        return done
+
+    def run_hint(self, now_s: float) -> bool:
+        done = super().run_hint(now_s)
+        self.steps += done
+        return done
+
+
 @dataclass
 class Process:
     """A started process; ends by `kill`, or by `stop`."""
 
     wire: Wire
     service: SchedulerService
-    engine: Engine
+    engine: CountedEngine
     cycle: CheckedCycle
     metrics: Metrics
     task: asyncio.Task[None]
     recount: Recount = field(default_factory=Recount)
+    _known: tuple[object, ...] = ()
 
     @property
     def free(self) -> dict[str, int]:
@@ -61,6 +79,16 @@ class Process:
         found = [sample.value for metric in only.collect() for sample in metric.samples if sample.labels == labels]
         assert found or labels, f"there is no metric {name}"
         return found[0] if found else 0.0
+
+    def has_changed(self) -> bool:
+        """Return whether its state may differ from that of the last call.
+
+        Its state follows from objects, answers and its own steps; the versions and lengths show changes by timers.
+        """
+        engine, before = self.engine, self._known
+        versions = engine.tables.changes.version, engine.nominations.version
+        self._known = self.wire.heard, engine.steps, versions, engine.queue.lengths(), self.service.leads()
+        return self._known != before
 
     def assert_no_pod_sleeps_that_fits(self) -> None:
         """Assert that no feasible pod is unschedulable, except with a due queueing hint or a pending attempt."""
@@ -105,7 +133,7 @@ def start(
         lambda: process.engine.nominations,
     )
     cycles = dict.fromkeys(built.scheduler_names, cycle)
-    engine = Engine(
+    engine = CountedEngine(
         built.tables,
         built.queue,
         cycles,

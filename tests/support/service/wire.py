@@ -6,10 +6,10 @@ Everything is recorded as the process sees it, so that it can be judged by what 
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from config.protocol.booked_cards import Ask, read
 from scheduler.dispatch.binding_cycle import SERVER_REQUEST_TIMEOUT_S, is_bound_as
@@ -34,6 +34,7 @@ from scheduler.testing.cluster.faults import Faults, Request, RequestFault, Verb
 from scheduler.testing.cluster.pods import FINISHED
 from scheduler.testing.cluster.world import World
 
+R = TypeVar("R")
 _INTERNAL_ERROR: Final = 500
 WRITES: Final = frozenset(Verb) - {Verb.WATCH, Verb.READ_POD, Verb.LAST_CHANGE, Verb.LAST_SCHEDULED, Verb.WRITE_LEASE}
 # Seconds added in another order differ in their last bit.
@@ -148,13 +149,17 @@ class CountedWrites(Faults):
 
 
 class Wire(MemoryCluster):
-    """One process's client. told: by the name of the kind. garbled: names of objects that arrive undecodable."""
+    """One process's client. told: by the name of the kind. garbled: names of objects that arrive undecodable.
+
+    heard: number of events, without bookmarks, and of answers.
+    """
 
     def __init__(self, world: World, posts: Posts, *, latency_s: float = 0.0, seed: int = 0) -> None:
         super().__init__(world, faults=Faults(seed), latency_s=latency_s)
         self.posts = posts
         self.told = {kind.name: Told() for kind in (*port.KINDS, port.FAILED_PODS, port.lease_kind("", ""))}
         self.garbled: set[str] = set()
+        self.heard = 0
         # UID -> the first annotations that named the pod's cards, as this process received them.
         self.first: dict[str, dict[str, str]] = {}
         self._placed: set[str] = set()
@@ -172,6 +177,7 @@ class Wire(MemoryCluster):
         async with aclosing(cast("Any", super().watch(kind, since))) as batches:
             async for batch in batches:
                 events = [self._garble(event) for event in batch]
+                self.heard += sum(not isinstance(event, port.Bookmark) for event in events)
                 for event in events:
                     told.take(event)
                     # Another watch shows failed pods, to report why they failed; bookings are not read from it.
@@ -229,6 +235,14 @@ class Wire(MemoryCluster):
             raise
         else:
             self.posts.answered(binding, id(self))
+
+    async def _answer(
+        self, fault: RequestFault | None, act: Callable[[], R], timeout_s: float, binding: Binding | None = None
+    ) -> R:
+        try:
+            return await super()._answer(fault, act, timeout_s, binding)
+        finally:
+            self.heard += 1
 
     def _learn(self, event: WatchEvent[Any]) -> None:
         if isinstance(event, Changed) and isinstance(event.object, objects.PodObject) and event.object.spec.node_name:
