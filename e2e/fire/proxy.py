@@ -246,7 +246,11 @@ async def proxy(cluster: ControlPlane) -> AsyncIterator[Proxy]:
     connector = aiohttp.TCPConnector(ssl=cluster.access().tls, limit=0)
     (port,) = free_ports(1)
     async with aiohttp.ClientSession(
-        connector=connector, timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(total=None),
+        auto_decompress=False,
+        # Otherwise aiohttp asks for compressed answers where the program does not.
+        skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
     ) as session:
         made = Proxy(cluster, port, session)
         application = web.Application(client_max_size=2**24)

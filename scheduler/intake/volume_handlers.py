@@ -71,16 +71,14 @@ def _class(volumes: Volumes, _: str, name: str, found: storage.StorageClass | No
 
 def _node(volumes: Volumes, _: str, name: str, found: storage.CSINode | None) -> None:
     drivers = () if found is None else (found.spec.drivers or ())[:_MOST_DRIVERS]
-    limits = {
-        driver.name: driver.allocatable.count
-        for driver in drivers
-        if driver.allocatable is not None and driver.allocatable.count is not None
-    }
-    volumes.set_limits(name, limits)
+    limits = {driver.name: None if driver.allocatable is None else driver.allocatable.count for driver in drivers}
+    volumes.set_drivers(name, limits)
 
 
 def _driver(volumes: Volumes, _: str, name: str, found: storage.CSIDriver | None) -> None:
-    volumes.set_driver(name, tells_capacity=found is not None and found.spec.storage_capacity)
+    tells = found is not None and found.spec.storage_capacity
+    needed = found is not None and bool(found.spec.prevent_pod_scheduling_if_missing)
+    volumes.set_driver(name, tells_capacity=tells, needed=needed)
 
 
 def _capacity(volumes: Volumes, namespace: str, name: str, found: storage.CSIStorageCapacity | None) -> None:

@@ -155,9 +155,11 @@ class CsiDriverSpec(_Wire, frozen=True):
     """Specification of a driver.
 
     storage_capacity: whether CSIStorageCapacity objects report its capacity, which then counts.
+    prevent_pod_scheduling_if_missing: whether a node without the driver is unsuitable for pods with its volumes.
     """
 
     storage_capacity: bool = False
+    prevent_pod_scheduling_if_missing: bool | None = None
 
 
 class CSIDriver(ApiObject, frozen=True):

@@ -27,7 +27,7 @@ class Minor(NamedTuple):
 
 # Pinned in e2e/servers; docs/compatibility.md lists the tested combinations.
 OLDEST_RUN: Final = Minor(1, 34)
-NEWEST_RUN: Final = Minor(1, 36)
+NEWEST_RUN: Final = Minor(1, 37)
 
 
 @dataclass(frozen=True, slots=True)

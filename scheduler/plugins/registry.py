@@ -50,8 +50,8 @@ from scheduler.pods.gpu_request import ResourceNames
 PLUGINS: Final[tuple[type[Plugin], ...]] = (
     UnsupportedRules,
     SchedulingGates,
-    NodeUnschedulable,
     NodeName,
+    NodeUnschedulable,
     KubeletRejections,
     TaintToleration,
     NodeAffinity,

@@ -1,6 +1,7 @@
 """Kubelet features that a pod needs, among those that nodes declare. Pure.
 
-The other features registered by Kubernetes 1.36 are needed only for pod updates, or not at all.
+The other features registered by Kubernetes 1.37 are needed only for pod updates, or not at all, except for
+VolumeBindMountOptions (alpha), which is not read.
 Source: component-helpers, nodedeclaredfeatures/features/registry.go, and InferForScheduling of each.
 """
 

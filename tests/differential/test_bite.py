@@ -23,7 +23,6 @@ _IN_USE = (
 # scheduler-enforced node affinity` are written for no pod by the default configuration.
 REASONS = {
     "NodeUnschedulable": {"node(s) were unschedulable"},
-    "NodeName": {"node(s) didn't match the requested node name"},
     "TaintToleration": {"node(s) had untolerated taint(s)"},
     "NodeAffinity": {"node(s) didn't match Pod's node affinity/selector", "pod affinity terms conflict"},
     "NodePorts": {"node(s) didn't have free ports for the requested pod ports"},
@@ -40,7 +39,10 @@ REASONS = {
         _IN_USE,
         'persistentvolumeclaim "missing" not found',
     },
-    "NodeVolumeLimits": {"node(s) exceed max volume count"},
+    "NodeVolumeLimits": {
+        "node(s) exceed max volume count",
+        "csi.example.com CSI driver is not installed on the node",
+    },
     "VolumeBinding": {
         "node(s) didn't find available persistent volumes to bind",
         "node(s) didn't match PersistentVolume's node affinity",
@@ -81,7 +83,9 @@ NOT_HELPED = {
     "node(s) didn't match pod anti-affinity rules",
     "node(s) didn't satisfy existing pods anti-affinity rules",
 }
-RULES = [plugin for plugin in registry.PLUGINS if plugin.name in {*REASONS, "DefaultPreemption"}]
+# Its PreFilter names the only node; the others get no reason of their own.
+NODE_NAME = "didn't satisfy plugin(s) [NodeName]"
+RULES = [plugin for plugin in registry.PLUGINS if plugin.name in {*REASONS, "DefaultPreemption", "NodeName"}]
 SCORERS = {
     "TaintToleration",
     "NodeAffinity",
@@ -90,6 +94,7 @@ SCORERS = {
     "InterPodAffinity",
     "NodeResourcesBalancedAllocation",
     "ImageLocality",
+    "VolumeBinding",
 }
 
 
@@ -124,7 +129,7 @@ def speaks(rule: str, answer: Answer) -> bool:
     """Whether it alone decides."""
     if rule == "DefaultPreemption":
         return answer.preemption is not None and bool(answer.preemption.chosen)
-    return speaking(answer) == {rule}
+    return NODE_NAME in answer.message if rule == "NodeName" else speaking(answer) == {rule}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

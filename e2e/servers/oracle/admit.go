@@ -86,7 +86,10 @@ func created(external runtime.Object, kind schema.GroupVersionKind, strategy res
 		return nil, err
 	}
 	rest.FillObjectMetaSystemFields(about)
-	ctx := genericapirequest.WithNamespace(context.Background(), about.GetNamespace())
+	ctx := genericapirequest.WithRequestInfo(
+		genericapirequest.WithNamespace(context.Background(), about.GetNamespace()),
+		&genericapirequest.RequestInfo{IsResourceRequest: true, Verb: "create", APIGroup: kind.Group, APIVersion: kind.Version},
+	)
 	if err := rest.BeforeCreate(strategy, ctx, internal); err != nil {
 		return nil, Refused{fmt.Errorf("%s %s: %w", kind.Kind, about.GetName(), err)}
 	}

@@ -31,7 +31,7 @@ var disabled = []string{names.DynamicResources}
 // Raw scores are asked of instances of our own: the framework tells weighted ones only.
 var scorers = []string{
 	names.TaintToleration, names.NodeAffinity, names.NodeResourcesFit, names.PodTopologySpread,
-	names.InterPodAffinity, names.NodeResourcesBalancedAllocation, names.ImageLocality,
+	names.InterPodAffinity, names.NodeResourcesBalancedAllocation, names.ImageLocality, names.VolumeBinding,
 }
 
 // configuration is kube-scheduler's default, without the disabled plugins, scoring every node.
@@ -82,7 +82,7 @@ type cluster struct {
 
 func newCluster(ctx context.Context, configuration *config.KubeSchedulerConfiguration, objects []runtime.Object) (*cluster, error) {
 	client := fake.NewClientset(objects...)
-	factory := scheduler.NewInformerFactory(client, 0)
+	factory := scheduler.NewInformerFactory(client, 0, nil)
 	all := int32(100)
 	sched, err := scheduler.New(ctx, client, factory, nil,
 		func(string) events.EventRecorderLogger { return events.NewFakeRecorder(1) },

@@ -18,9 +18,9 @@ from scheduler.state.columns.row_masks import count_of
 from scheduler.state.tables import Tables
 
 _MIB: Final = 2**20
-# Small images together are not worth a point; a large image gives a container its full share.
+# Small images together are not worth a point; a large image gives its user the full share.
 LEAST_BYTES: Final = 23 * _MIB
-MOST_BYTES_PER_CONTAINER: Final = 1000 * _MIB
+MOST_BYTES_PER_IMAGE: Final = 1000 * _MIB
 _FULL: Final = 100
 
 
@@ -28,9 +28,9 @@ class ImageLocality(ScorePlugin):
     """Prefers nodes that already have the images of the pod's containers and image volumes.
 
     Each image counts with its size times the share of all nodes that have it. So an image on few nodes counts less, and
-    not all pods go there. The sum is 0 points up to 23 MiB, and 100 points from 1000 MiB for each container of the pod.
-    A name without tag or digest stands for `:latest`; names are compared as written. On each node, only the first 512
-    names count.
+    not all pods go there. The sum is 0 points up to 23 MiB, and 100 points from 1000 MiB for each container and image
+    volume of the pod. A name without tag or digest stands for `:latest`; names are compared as written. On each node,
+    only the first 512 names count.
     Source: kube-scheduler, plugins/imagelocality/image_locality.go.
     """
 
@@ -56,7 +56,7 @@ class ImageLocality(ScorePlugin):
         size: Int64Array = np.zeros(tables.capacity, dtype=np.int64)
         for name, times, count, of_one in found:
             size[images.rows_with(name)] += times * int(of_one * (count / nodes))
-        most = MOST_BYTES_PER_CONTAINER * len(template.images)
+        most = MOST_BYTES_PER_IMAGE * len(_wanted(template))
         points: Int64Array = (np.clip(size, LEAST_BYTES, most) - LEAST_BYTES) * _FULL // (most - LEAST_BYTES)
         return points[rows] * POINT
 

@@ -15,7 +15,8 @@ from config.settings.scheduler import Resources
 from config.settings.schema import Location, refuse_twins
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import POINT, PluginArgs, ScorePlugin
-from scheduler.plugins.node.resource_allocation import FULL, SCORE_GPU_PODS, Column, column, requestable
+from scheduler.plugins.node.resource_allocation import SCORE_GPU_PODS, Column, column, requestable
+from scheduler.plugins.utilization import FULL
 from scheduler.pods.effective_requests import CPU, MEMORY
 from scheduler.pods.pod import Pod
 from scheduler.state.changes import Change

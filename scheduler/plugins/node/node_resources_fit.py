@@ -36,6 +36,7 @@ from scheduler.plugins.node.resource_allocation import (
     mean_over,
     requestable,
 )
+from scheduler.plugins.utilization import UtilizationShape, line_of
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod, Template
@@ -58,8 +59,6 @@ _MEASURED: Final[Mapping[str, Amount]] = {
     PODS: Amount.PODS,
 }
 _REQUESTED: Final[StateKey["Requested"]] = StateKey("node_resources_fit.requested")
-# Highest `score` in `requestedToCapacityRatio`, like kube-scheduler's MaxCustomPriorityScore.
-_MOST_SCORE: Final = 10
 _PREFIX: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -75,27 +74,12 @@ class WeightedResource(PluginArgs):
 _CPU_AND_MEMORY: Final = (WeightedResource(name=CPU), WeightedResource(name=MEMORY))
 
 
-class UtilizationShapePoint(PluginArgs):
-    """A point of the line that turns utilization into a score."""
-
-    utilization: int = Field(ge=0, le=100, description="Requested amount, in percent of allocatable.")
-    score: int = Field(ge=0, le=_MOST_SCORE, description="Score at this utilization.")
-
-
 class RequestedToCapacityRatio(PluginArgs):
     """User-defined line from utilization to score."""
 
-    shape: tuple[UtilizationShapePoint, ...] = Field(
+    shape: UtilizationShape = Field(
         min_length=1, description="Points of the line, `utilization` rising; level before the first and after the last."
     )
-
-    @field_validator("shape")
-    @classmethod
-    def _rising(cls, shape: tuple[UtilizationShapePoint, ...]) -> tuple[UtilizationShapePoint, ...]:
-        found = [point.utilization for point in shape]
-        if found != sorted(set(found)):
-            raise ValueError(f"expected points with rising utilization, found {', '.join(map(str, found))}")
-        return shape
 
 
 class ScoringStrategy(PluginArgs):
@@ -131,8 +115,7 @@ class ScoringStrategy(PluginArgs):
     def scale(self) -> Scale:
         """The points that the strategy gives."""
         if self.requested_to_capacity_ratio is not None:
-            shape = self.requested_to_capacity_ratio.shape
-            return by_utilization([(point.utilization, point.score * (100 // _MOST_SCORE)) for point in shape])
+            return by_utilization(line_of(self.requested_to_capacity_ratio.shape))
         return LEAST_ALLOCATED if self.type == "LeastAllocated" else MOST_ALLOCATED
 
 

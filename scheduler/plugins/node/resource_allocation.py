@@ -9,18 +9,17 @@ requested_to_capacity_ratio.go.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from config.settings.scheduler import extended_resource
+from scheduler.plugins.utilization import FULL, points_on
 from scheduler.pods.effective_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from scheduler.pods.pod import Template
 from scheduler.state.columns.arrays import BoolArray, Int64Array, Rows
 from scheduler.state.columns.resources import CPU_INDEX, MEMORY_INDEX, ResourceColumns
 
-FULL: Final = 100
 SCORE_GPU_PODS: Final = (
     "Also score nodes for pods that request GPU memory. If false, only GpuShare ranks nodes for those pods."
 )
@@ -84,10 +83,10 @@ LEAST_ALLOCATED: Final = Scale(least_allocated, _least_allocated_over)
 MOST_ALLOCATED: Final = Scale(most_allocated, _most_allocated_over)
 
 
-def by_utilization(shape: Sequence[tuple[int, int]]) -> Scale:
-    """Return the scale of RequestedToCapacityRatio. shape: (utilization in percent, points), utilization rising."""
-    points = tuple(_on_line(shape, utilization) for utilization in range(FULL + 1))
-    column: Int64Array = np.array(points, dtype=np.int64)
+def by_utilization(line: Sequence[tuple[int, int]]) -> Scale:
+    """Return the scale of RequestedToCapacityRatio. line: (utilization in percent, points), utilization rising."""
+    column = points_on(line)
+    points = tuple(column.tolist())
 
     def of_row(requested: int, allocatable: int) -> int:
         return points[most_allocated(requested, allocatable)] if allocatable > 0 else 0
@@ -97,17 +96,6 @@ def by_utilization(shape: Sequence[tuple[int, int]]) -> Scale:
         return found
 
     return Scale(of_row, of_rows, of_used=True)
-
-
-def _on_line(shape: Sequence[tuple[int, int]], utilization: int) -> int:
-    """Interpolate linearly between the points; constant outside them. Rounds towards the earlier point."""
-    if utilization <= shape[0][0]:
-        return shape[0][1]
-    for (left, low), (right, high) in pairwise(shape):
-        if utilization <= right:
-            steps = abs(high - low) * (utilization - left) // (right - left)
-            return low + steps if high >= low else low - steps
-    return shape[-1][1]
 
 
 def mean(points: Sequence[tuple[int, int]], *, of_used: bool) -> int:

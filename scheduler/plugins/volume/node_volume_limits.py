@@ -1,8 +1,8 @@
-"""NodeVolumeLimits: a node attaches a limited number of volumes per CSI driver.
+"""NodeVolumeLimits: a node attaches a limited number of volumes per CSI driver, and may need the driver itself.
 
-AttachedVolumes counts the attached volumes per CSI driver and node, and keeps the nodes' limits. A volume counts once
-for a node, however many pods use it, even if only the API server shows it as attached. A claim's driver changes
-when the claim gets its volume. For updates of facts, see `fact`.
+AttachedVolumes counts the attached volumes per CSI driver and node, and keeps the nodes' drivers and limits. A volume
+counts once for a node, however many pods use it, even if only the API server shows it as attached. A claim's driver
+changes when the claim gets its volume. For updates of facts, see `fact`.
 Source: kube-scheduler, plugins/nodevolumelimits/csi.go.
 """
 
@@ -25,6 +25,7 @@ from scheduler.state.tables import Tables
 from scheduler.state.volumes.volumes import Changes
 
 UNLIMITED: Final = -1
+_NOT_INSTALLED: Final = -2
 
 
 class PodUses(NamedTuple):
@@ -39,17 +40,18 @@ class AttachedVolumes(NodeFact[PodUses]):
 
     def __init__(self, tables: Columns) -> None:
         super().__init__(tables)
-        # By driver, int64[nodes]: distinct volumes attached; limit of the node.
+        # By driver, int64[nodes]: distinct volumes attached; limit of the node. By driver: nodes with it; with a limit.
         self._counts: dict[str, Int64Array] = {}
         self._limits: dict[str, Int64Array] = {}
+        self._installed: Counter[str] = Counter()
         self._limited: Counter[str] = Counter()
         # For pods: volume -> row -> uses; claim -> row -> uses; the claim's volume.
         self._uses: dict[Attachable, Counter[int]] = {}
         self._rows_of: dict[ClaimKey, Counter[int]] = {}
         self._counted_as: dict[ClaimKey, Attachable | None] = {}
-        # By row: attachments shown by the API server; drivers with a limit.
+        # By row: attachments shown by the API server; drivers with their limits.
         self._shown: dict[int, frozenset[Attachable]] = {}
-        self._limited_on: dict[int, frozenset[str]] = {}
+        self._drivers_on: dict[int, Mapping[str, int | None]] = {}
         self._node_of: dict[int, str] = {}
 
     def read(self, pod: Pod) -> PodUses | None:
@@ -98,16 +100,17 @@ class AttachedVolumes(NodeFact[PodUses]):
 
     def grow(self, capacity: int) -> None:
         self._counts = {driver: resized(column, (capacity,), 0) for driver, column in self._counts.items()}
-        self._limits = {driver: resized(column, (capacity,), UNLIMITED) for driver, column in self._limits.items()}
+        self._limits = {driver: resized(column, (capacity,), _NOT_INSTALLED) for driver, column in self._limits.items()}
 
     def asked(self, pod: Pod) -> dict[str, list[Attachable]]:
-        """Return the volumes that the pod would attach, by driver; only drivers that some node limits."""
+        """Return the volumes that the pod would attach, by driver; only drivers that some node limits or needs."""
         found: dict[str, list[Attachable]] = {}
-        if not self._limited:
+        needed = self.tables.volumes.needed_drivers
+        if not (self._limited or needed):
             return found
         uses = (*pod.volumes.attached, *self.tables.volumes.of_pod(pod).attached)
         for one in dict.fromkeys(uses):
-            if one is not None and one[0] in self._limited:
+            if one is not None and (one[0] in self._limited or one[0] in needed):
                 found.setdefault(one[0], []).append(one)
         return found
 
@@ -127,14 +130,25 @@ class AttachedVolumes(NodeFact[PodUses]):
         """Return bool[rows]: with these volumes of the driver, the node would exceed its limit."""
         capacity = self.tables.capacity
         here = np.zeros(count_of(rows, capacity), dtype=np.int64)
+        if driver not in self._limited:
+            return here > 0
         for one in asked:
             if one in self._uses:
                 here += mask_of(self._uses[one], rows, capacity)
         new = len(asked) - here
         counts, limits = self._counts.get(driver), self._limits[driver][rows]
         total = new if counts is None else counts[rows] + new
-        over: BoolArray = (limits != UNLIMITED) & (new > 0) & (total > limits)
+        over: BoolArray = (limits >= 0) & (new > 0) & (total > limits)
         return over
+
+    def missing(self, driver: str, rows: Rows) -> BoolArray:
+        """Return bool[rows]: the node needs the driver for its volumes and lacks it."""
+        count = count_of(rows, self.tables.capacity)
+        if driver not in self.tables.volumes.needed_drivers:
+            return np.zeros(count, dtype=np.bool_)
+        if driver not in self._limits:
+            return np.ones(count, dtype=np.bool_)
+        return np.asarray(self._limits[driver][rows] == _NOT_INSTALLED, dtype=np.bool_)
 
     def _use(self, volume: Attachable, row: int, pods: int) -> None:
         """Add `pods`, which may be negative, to the number of the row's pods that use the volume."""
@@ -173,9 +187,9 @@ class AttachedVolumes(NodeFact[PodUses]):
         return set(self._rows_of[key])
 
     def _look_at_node(self, row: int) -> None:
-        """Update the node's limits and the attachments shown for it."""
+        """Update the node's drivers, their limits, and the attachments shown for it."""
         name, volumes = self._node_of.get(row), self.tables.volumes
-        self._limit(row, {} if name is None else volumes.attachments.limits(name))
+        self._install(row, {} if name is None else volumes.attachments.drivers(name))
         shown = frozenset() if name is None else volumes.attached_to(name)
         before = self._shown.pop(row, frozenset())
         for one in before ^ shown:
@@ -184,34 +198,43 @@ class AttachedVolumes(NodeFact[PodUses]):
         if shown:
             self._shown[row] = shown
 
-    def _limit(self, row: int, limits: Mapping[str, int]) -> None:
-        for driver in self._limited_on.pop(row, ()):
-            self._limits[driver][row] = UNLIMITED
-            self._limited[driver] -= 1
+    def _install(self, row: int, drivers: Mapping[str, int | None]) -> None:
+        for driver, limit in self._drivers_on.pop(row, {}).items():
+            self._limits[driver][row] = _NOT_INSTALLED
+            self._installed[driver] -= 1
+            self._limited[driver] -= limit is not None
             if not self._limited[driver]:
-                del self._limited[driver], self._limits[driver]
-        for driver, limit in limits.items():
-            self._limited[driver] += 1
+                del self._limited[driver]
+            if not self._installed[driver]:
+                del self._installed[driver], self._limits[driver]
+        for driver, limit in drivers.items():
+            self._installed[driver] += 1
             if driver not in self._limits:
-                self._limits[driver] = np.full(self.tables.capacity, UNLIMITED, dtype=np.int64)
-            self._limits[driver][row] = limit
-        if limits:
-            self._limited_on[row] = frozenset(limits)
+                self._limits[driver] = np.full(self.tables.capacity, _NOT_INSTALLED, dtype=np.int64)
+            self._limits[driver][row] = UNLIMITED if limit is None else limit
+            if limit is not None:
+                self._limited[driver] += 1
+        if drivers:
+            self._drivers_on[row] = drivers
 
 
 REASON: Final = "node(s) exceed max volume count"
 
 
 class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
-    """Rejects nodes that would exceed their limit of attached volumes of a CSI driver.
+    """Rejects nodes that would exceed their limit of attached volumes of a CSI driver, or lack a driver that they need.
 
     The limit is `allocatable.count` of the driver in the node's CSINode; without it there is no limit. These count once
     each: volumes of the claims of the node's pods, in-tree disks of a kind that a CSI driver has taken over, and other
     volumes in VolumeAttachments. A claim without a volume counts for its class's driver.
 
+    A node needs the driver of each volume if its CSIDriver says `preventPodSchedulingIfMissing`; kube-scheduler
+    does so from 1.37 on.
+
+    - `ebs.csi.aws.com CSI driver is not installed on the node`
     - `node(s) exceed max volume count`
 
-    The reason is Unschedulable, so preemption may help.
+    The reasons are Unschedulable, so preemption may help.
     Source: kube-scheduler, plugins/nodevolumelimits/csi.go.
     """
 
@@ -236,11 +259,14 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
         return Relevance.EVALUATE if tables.fact(AttachedVolumes).asked(pod) else Relevance.SKIP
 
     def filter(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Sequence[Rejection]:  # noqa: ARG002 - as above
-        """Reject nodes that would have too many volumes."""
+        """Reject nodes without a driver that they need, and nodes that would have too many volumes."""
         attached = tables.fact(AttachedVolumes)
-        exceeded = [attached.exceeded(driver, asked, rows) for driver, asked in attached.asked(pod).items()]
-        if not exceeded:
-            return ()
-        for more in exceeded[1:]:
-            exceeded[0] |= more
-        return (Rejection(exceeded[0], REASON),)
+        none = np.zeros(count_of(rows, tables.capacity), dtype=np.bool_)
+        exceeded, missing, rejections = none.copy(), none.copy(), []
+        for driver, asked in sorted(attached.asked(pod).items()):
+            exceeded |= attached.exceeded(driver, asked, rows)
+            lacks = attached.missing(driver, rows) & ~missing
+            missing |= lacks
+            if lacks.any():
+                rejections.append(Rejection(lacks, f"{driver} CSI driver is not installed on the node"))
+        return (*rejections, Rejection(exceeded & ~missing, REASON))

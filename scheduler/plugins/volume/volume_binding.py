@@ -15,10 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import (
+    POINT,
     Detail,
     FilterPlugin,
     PluginArgs,
@@ -29,7 +30,11 @@ from scheduler.framework.plugin import (
     Relevance,
     Reservation,
     ReservePlugin,
+    ScorePlugin,
 )
+from scheduler.plugins.utilization import UtilizationShape, UtilizationShapePoint, line_of, points_on
+from scheduler.plugins.volume.storage_usage import StorageUsage
+from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.process.terminal import typed
@@ -65,15 +70,17 @@ class MatchResult:
     volumes: tuple[tuple[ClaimKey, str], ...]
 
 
-def find(volumes: Volumes, claims: Sequence[Delayed], nodes: LabelledRows, rows: Rows) -> MatchResult:
-    """Find volumes for the claims of one pod."""
+def find(
+    volumes: Volumes, claims: Sequence[Delayed], nodes: LabelledRows, rows: Rows, usage: StorageUsage | None = None
+) -> MatchResult:
+    """Find volumes for the claims of one pod. usage: receives what they use."""
     count = count_of(rows, nodes.capacity)
     begun = [one for one in claims if one.selected]
     elsewhere = np.zeros(count, dtype=np.bool_)
     for selected in {claim.selected for claim in begun}:
         row = nodes.row_of.get(selected)
         elsewhere |= ~mask_of(() if row is None else (row,), rows, nodes.capacity)
-    provision = _Provision(volumes, nodes, rows, alive=~elsewhere)
+    provision = _Provision(volumes, nodes, rows, usage, alive=~elsewhere)
     everywhere = np.ones(count, dtype=np.bool_)
     for claim in begun:
         provision.need(claim, everywhere)
@@ -81,28 +88,32 @@ def find(volumes: Volumes, claims: Sequence[Delayed], nodes: LabelledRows, rows:
     waiting = sorted((one for one in claims if not one.selected), key=lambda one: one.claim.wants.size)
     free: dict[str, _Free] = {}
     for claim in waiting:
-        class_name = claim.claim.wants.class_name
-        of_class = volumes.of_class(class_name)
+        wants = claim.claim.wants
+        of_class = volumes.of_class(wants.class_name)
         if of_class is None:
             continue
+        sizes: Int64Array | int
         if claim.kept:
-            matched = _kept(volumes, claim, nodes, rows, count)
+            matched, sizes = _kept(volumes, claim, nodes, rows, count)
             name = claim.kept if count and matched[0] else ""
         else:
-            if class_name not in free:
-                free[class_name] = _Free(of_class.free, nodes, rows, many=len(waiting) > _FEW_CLAIMS)
-            matched, name = free[class_name].take(claim.claim.wants)
+            if wants.class_name not in free:
+                free[wants.class_name] = _Free(of_class.free, nodes, rows, many=len(waiting) > _FEW_CLAIMS)
+            matched, sizes, name = free[wants.class_name].take(wants)
+        if usage is not None:
+            usage.existing(wants.class_name, matched, wants.size, sizes)
         names.append((claim.key, name))
         if not matched.all():
             provision.need(claim, ~matched)
     return MatchResult(provision.satisfied & ~elsewhere, provision.enough, tuple(names))
 
 
-def _kept(volumes: Volumes, claim: Delayed, nodes: LabelledRows, rows: Rows, count: int) -> BoolArray:
-    """Return bool[rows]: the volume reserved for the claim can be used there. No other volume is allowed."""
+def _kept(volumes: Volumes, claim: Delayed, nodes: LabelledRows, rows: Rows, count: int) -> tuple[BoolArray, int]:
+    """Return (rows where the volume reserved for the claim can be used, its size). No other volume is allowed."""
     volume = volumes.volume(claim.kept)
     reach = None if volume is None else volumes.reach(volume)
-    return np.ones(count, dtype=np.bool_) if reach is None else reach.over(nodes, rows)
+    matched = np.ones(count, dtype=np.bool_) if reach is None else reach.over(nodes, rows)
+    return matched, 0 if volume is None else volume.size
 
 
 class _Free:
@@ -123,14 +134,11 @@ class _Free:
         self._choices: dict[Wants, Choice] = {}
         self._taken: dict[Wants, list[Int64Array]] = {}
 
-    def take(self, wants: Wants) -> tuple[BoolArray, str]:
-        """Return (rows where the claim gets a volume, the volume's name on the first of them or "")."""
-        ranks = self._ranks(wants)
-        end = self._free.reachable.end
-        matched = (ranks < end)[self._places]
-        if not (len(matched) and matched[0]):
-            return matched, ""
-        return matched, self._free.name(self._free.reachable.slot(int(ranks[self._places][0])))
+    def take(self, wants: Wants) -> tuple[BoolArray, Int64Array, str]:
+        """Return (rows where the claim gets a volume, its size on each, the volume's name on the first row or "")."""
+        slots = self._free.reachable.slots_at(self._ranks(wants))[self._places]
+        name = self._free.name(int(slots[0])) if len(slots) and slots[0] >= 0 else ""
+        return slots >= 0, self._free.reachable.sizes[slots], name
 
     def _ranks(self, wants: Wants) -> Int64Array:
         """Return int64[rows]: rank of the claim's volume, which later claims cannot have."""
@@ -160,13 +168,16 @@ class _Free:
 class _Provision:
     """Check whether volumes can be created. The first claim without one gives the reason."""
 
-    def __init__(self, volumes: Volumes, nodes: LabelledRows, rows: Rows, *, alive: BoolArray) -> None:
+    def __init__(
+        self, volumes: Volumes, nodes: LabelledRows, rows: Rows, usage: StorageUsage | None, *, alive: BoolArray
+    ) -> None:
+        self._usage = usage
         self._volumes = volumes
         self._nodes = nodes
         self._rows = rows
         self._alive = alive
-        # Already required on all rows; repeating it requires nothing more.
-        self._needed: set[tuple[str, int | None]] = set()
+        # Already required on all rows, with the capacity there; a second volume of this size is created there, too.
+        self._needed: dict[tuple[str, int | None], Int64Array | None] = {}
         self.satisfied = np.ones_like(alive)
         self.enough = np.ones_like(alive)
 
@@ -175,13 +186,21 @@ class _Provision:
         wants = claim.claim.wants
         asked = (wants.class_name, wants.size if claim.claim.has_size else None)
         if asked in self._needed:
-            return
-        if on.all():
-            self._needed.add(asked)
+            totals = self._needed[asked]
+        else:
+            totals = self._require(claim, on)
+            if on.all():
+                self._needed[asked] = totals
+        if totals is not None and self._usage is not None:
+            self._usage.new(wants.class_name, on & self._alive, wants.size, totals)
+
+    def _require(self, claim: Delayed, on: BoolArray) -> Int64Array | None:
+        """Return int64[rows]: capacity of the claim's class; None if it does not count."""
+        wants = claim.claim.wants
         active = on & self._alive
         of_class = self._volumes.of_class(wants.class_name)
         if of_class is None or of_class.known is None or not active.any():
-            return
+            return None
         can = np.zeros_like(active)
         if of_class.known.provisions:
             reach = of_class.known.reach()
@@ -189,10 +208,13 @@ class _Provision:
         self.satisfied &= ~(active & ~can)
         active &= can
         self._alive &= ~on | can
-        if claim.claim.has_size and self._volumes.tells_capacity(of_class.known.provisioner):
-            room = of_class.capacities.has_room(wants.size, self._nodes, self._rows)
-            self.enough &= ~(active & ~room)
-            self._alive &= ~active | room
+        if not (claim.claim.has_size and self._volumes.tells_capacity(of_class.known.provisioner)):
+            return None
+        totals = of_class.capacities.room(wants.size, self._nodes, self._rows)
+        room = totals >= 0
+        self.enough &= ~(active & ~room)
+        self._alive &= ~active | room
+        return totals
 
 
 UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
@@ -203,8 +225,11 @@ NO_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-e
 _LONGEST_NODE: Final = 64
 
 
+_EMPTIEST: Final = (UtilizationShapePoint(utilization=0, score=10), UtilizationShapePoint(utilization=100, score=0))
+
+
 class VolumeBindingArgs(PluginArgs):
-    """How long a placed pod waits for its volumes."""
+    """How long a placed pod waits for its volumes, and which storage it prefers."""
 
     bind_timeout_seconds: int = Field(
         default=600,
@@ -212,10 +237,24 @@ class VolumeBindingArgs(PluginArgs):
         le=86_400,
         description="After this many seconds, the pod releases its allocation and is retried.",
     )
+    shape: UtilizationShape = Field(
+        default=_EMPTIEST,
+        description="Line from utilization of the storage, in percent, to a score of 0 to 10. Empty: the default.",
+    )
+
+    @field_validator("shape")
+    @classmethod
+    def _some(cls, shape: tuple[UtilizationShapePoint, ...]) -> tuple[UtilizationShapePoint, ...]:
+        return shape or _EMPTIEST
 
 
-class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
+class VolumeBinding(PreFilterPlugin, FilterPlugin, ScorePlugin, ReservePlugin):
     """Rejects nodes that cannot use the volumes of the pod's claims, or for which no volume can be provided.
+
+    Prefers nodes where these claims use little of the storage: for each class, the requested bytes in percent of the
+    volumes that exist, or, on nodes where no claim gets one, of the CSIStorageCapacity from which the class creates
+    them; `shape` turns it into points, and the score is their mean. Of several capacities with room, the smallest
+    counts; kube-scheduler takes any. Before 1.37, kube-scheduler does not score storage by default.
 
     A claim that is **bound** uses its volume's node affinity. A claim of a class with `WaitForFirstConsumer` gets the
     smallest suitable free volume of the class on each node. Otherwise the class creates one, if `allowedTopologies`
@@ -238,8 +277,8 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     `volume.kubernetes.io/selected-node` of each claim whose volume the class will create, and waits until all claims
     are bound. Between several volumes reserved for the claim, and between volumes of one size, the name decides;
     kube-scheduler takes any of them.
-    `StorageCapacityScoring` is off by default in 1.36, and not supported. Volumes of in-tree plugins are evaluated by
-    their own labels and node affinity; kube-scheduler translates them if CSINode says so.
+    Volumes of in-tree plugins are evaluated by their own labels and node affinity; kube-scheduler translates them if
+    CSINode says so.
     Source: kube-scheduler, plugins/volumebinding.
     """
 
@@ -248,6 +287,10 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
     depends: ClassVar[Change] = Change.LABELS | Change.VOLUMES
     Args = VolumeBindingArgs
     args: VolumeBindingArgs
+
+    def __init__(self, args: VolumeBindingArgs | None = None, resources: ResourceNames = ResourceNames()) -> None:  # noqa: B008 - immutable
+        super().__init__(args, resources)
+        self._points = points_on(line_of(self.args.shape))
 
     def signature(self, pod: Pod, tables: Tables) -> Hashable:
         """Return the state of the pod's claims."""
@@ -283,6 +326,18 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, ReservePlugin):
                 Rejection(~found.enough, NOT_ENOUGH_SPACE),
             ]
         return rejections
+
+    def scores(self, pod: Pod) -> bool:
+        """Score pods with claims."""
+        return bool(pod.volumes.claims)
+
+    def score(self, pod: Pod, tables: Tables, state: CycleState, rows: Rows) -> Int64Array:  # noqa: ARG002 - as above
+        """Return int64[rows]: 0..MAX_SCORE."""
+        delayed = [one for one in tables.volumes.of_pod(pod).claim_states if isinstance(one, Delayed)]
+        usage = StorageUsage(count_of(rows, tables.capacity))
+        if delayed:
+            find(tables.volumes, delayed, tables, rows, usage)
+        return usage.points(self._points) * POINT
 
     def reserve(self, pod: Pod, tables: Tables, state: CycleState, row: int, now_ns: int) -> Reservation:  # noqa: ARG002 - as every Reserve
         """Reserve the volumes that the pod's claims get on the node."""

@@ -137,9 +137,11 @@ class Reachable:
         self._arranged()
         return int(np.searchsorted(self._sizes_in_order, size, "left")) - 1
 
-    def slot(self, rank: int) -> int:
-        """Slot with this rank."""
-        return int(self._arranged()[rank])
+    def slots_at(self, ranks: Int64Array) -> RowArray:
+        """Slots with these ranks; -1 for `end`."""
+        order = self._arranged()
+        found: RowArray = np.append(order, -1)[np.minimum(ranks, len(order))]
+        return found
 
     def choice(self, slots: RowArray, nodes: LabelledRows, rows: Rows) -> "Choice":
         """Choice among these slots, which are in use and in order."""

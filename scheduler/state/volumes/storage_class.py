@@ -11,7 +11,7 @@ from config.protocol import quantity
 from scheduler.kube import storage
 from scheduler.kube.size_limits import TooLargeError, is_too_large
 from scheduler.pods.pod_volumes import ClaimKey
-from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, RowArray, Rows, resized
+from scheduler.state.columns.arrays import ALL_ROWS, BoolArray, Int64Array, RowArray, Rows, resized
 from scheduler.state.columns.labels import Labels
 from scheduler.state.columns.node_terms import LabelledRows
 from scheduler.state.columns.row_masks import count_of
@@ -65,10 +65,11 @@ def class_of(wire: storage.StorageClass) -> VolumeClass:
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """Maximum size of a new volume in a part of the cluster. bytes: -1 if unknown."""
+    """Room for new volumes in a part of the cluster. largest: bytes of the largest one, -1 if unknown. total: bytes."""
 
     class_name: str
-    bytes: int
+    largest: int
+    total: int
     topology: tuple[Expression, ...] | None
 
 
@@ -79,10 +80,12 @@ def capacity_of(wire: storage.CSIStorageCapacity) -> Capacity:
     """
     if is_too_large(wire.node_topology):
         raise TooLargeError
-    said = wire.capacity if wire.maximum_volume_size is None else wire.maximum_volume_size
+    told = (wire.maximum_volume_size, wire.capacity)
+    known = [quantity.whole(str(said)) for said in told if said is not None]
     return Capacity(
         class_name=wire.storage_class_name,
-        bytes=-1 if said is None else quantity.whole(str(said)),
+        largest=known[0] if known else -1,
+        total=known[-1] if known else -1,
         topology=of_label_selector(wire.node_topology),
     )
 
@@ -163,6 +166,7 @@ class Capacities:
     def __init__(self) -> None:
         self.reachable = Reachable()
         self._known: dict[str, tuple[Capacity, int]] = {}
+        self._totals: Int64Array = np.zeros(self.reachable.slots, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -174,17 +178,21 @@ class Capacities:
             self.reachable.remove(old[1])
         if capacity is None:
             return False
-        usable = capacity.topology is not None and capacity.bytes >= 0
-        slot = self.reachable.add(key, capacity.bytes, _reach(capacity)) if usable else -1
+        usable = capacity.topology is not None and capacity.largest >= 0
+        slot = self.reachable.add(key, capacity.largest, _reach(capacity)) if usable else -1
         self._known[key] = (capacity, slot)
-        return usable and (old is None or old[0].topology != capacity.topology or old[0].bytes < capacity.bytes)
+        if usable:
+            self._totals = resized(self._totals, (self.reachable.slots,), 0)
+            self._totals[slot] = capacity.total
+        return usable and (old is None or old[0].topology != capacity.topology or old[0].largest < capacity.largest)
 
-    def has_room(self, size: int, nodes: LabelledRows, rows: Rows) -> BoolArray:
-        """bool[rows]: True if a volume of this size can be created there."""
+    def room(self, size: int, nodes: LabelledRows, rows: Rows) -> Int64Array:
+        """int64[rows]: total bytes of the smallest capacity in which a volume of this size can be created; -1: none."""
         near = self.reachable.near(nodes, rows)
         choice = self.reachable.choice(near[self.reachable.sizes[near] >= max(0, size)], nodes, rows)
         none = np.full(count_of(rows, nodes.capacity), -1, dtype=np.int64)
-        return choice.next(none, ALL_ROWS) < choice.end
+        slots = self.reachable.slots_at(choice.next(none, ALL_ROWS))
+        return np.where(slots >= 0, self._totals[slots], -1)
 
     def __getitem__(self, key: str) -> Capacity | None:
         """The capacity as set."""

@@ -123,7 +123,7 @@ def _attached(spec: storage.PersistentVolumeSpec) -> Attachable | None:
     return None
 
 
-_NO_LIMITS: Final[Mapping[str, int]] = {}
+_NO_DRIVERS: Final[Mapping[str, int | None]] = {}
 KeyT = TypeVar("KeyT", bound=Hashable)
 ValueT = TypeVar("ValueT", bound=Hashable)
 
@@ -140,20 +140,20 @@ class Attachments:
     """Attachments by node. Each change returns the affected nodes."""
 
     def __init__(self) -> None:
-        self._limits: dict[str, Mapping[str, int]] = {}
+        self._drivers: dict[str, Mapping[str, int | None]] = {}
         self._attachments: dict[str, Attachment] = {}
         # Names of attachments, by node and by volume.
         self._of_node: dict[str, set[str]] = {}
         self._of_volume: dict[str, set[str]] = {}
 
-    def set_limits(self, node: str, limits: Mapping[str, int]) -> tuple[str, ...]:
-        """Set how many volumes of each driver the node can attach; other drivers have no limit."""
-        if self.limits(node) == limits:
+    def set_drivers(self, node: str, limits: Mapping[str, int | None]) -> tuple[str, ...]:
+        """Set the drivers on the node, with the number of volumes that it can attach; None for any number."""
+        if self.drivers(node) == limits:
             return ()
         if limits:
-            self._limits[node] = limits
+            self._drivers[node] = limits
         else:
-            del self._limits[node]
+            del self._drivers[node]
         return (node,)
 
     def set(self, name: str, attachment: Attachment | None) -> tuple[str, ...]:
@@ -168,9 +168,9 @@ class Attachments:
             self._of_volume.setdefault(attachment.volume, set()).add(name)
         return tuple({one.node for one in (old, attachment) if one is not None})
 
-    def limits(self, node: str) -> Mapping[str, int]:
-        """Limits of the node."""
-        return self._limits.get(node, _NO_LIMITS)
+    def drivers(self, node: str) -> Mapping[str, int | None]:
+        """Drivers on the node, with its limits."""
+        return self._drivers.get(node, _NO_DRIVERS)
 
     def of_node(self, node: str) -> Iterator[Attachment]:
         """Attachments of a node."""

@@ -51,7 +51,10 @@ class Changes(NamedTuple):
 
 
 class Volumes:
-    """State of storage. Collects changes until `take_changes`; see `Changes`."""
+    """State of storage. Collects changes until `take_changes`; see `Changes`.
+
+    needed_drivers: drivers without which a node is unsuitable for pods with their volumes; read by the owner.
+    """
 
     def __init__(self) -> None:
         self._touched: dict[ClaimKey, None] = {}
@@ -63,6 +66,7 @@ class Volumes:
         self._classes: dict[str, OfClass] = {}
         # Provisioners that report their remaining capacity.
         self._told_capacity: set[str] = set()
+        self.needed_drivers: set[str] = set()
         self._class_of_capacity: dict[str, str] = {}
         self._claims_of: dict[str, set[ClaimKey]] = {}
         # By attachment: volumes with different names may share one.
@@ -130,8 +134,13 @@ class Volumes:
             if claim.wants.class_name == name and not claim.volume:
                 self._touch(key)
 
-    def set_driver(self, name: str, *, tells_capacity: bool) -> None:
-        """Set whether a driver's remaining capacity counts."""
+    def set_driver(self, name: str, *, tells_capacity: bool, needed: bool) -> None:
+        """Set whether a driver's remaining capacity counts, and whether nodes need it for pods with its volumes."""
+        if (name in self.needed_drivers) is not needed:
+            (self.needed_drivers.add if needed else self.needed_drivers.discard)(name)
+            # Drivers seldom change.
+            for key in self._claims:
+                self._touch(key)
         if (name in self._told_capacity) is tells_capacity:
             return
         (self._told_capacity.add if tells_capacity else self._told_capacity.discard)(name)
@@ -152,9 +161,9 @@ class Volumes:
         if of_class.capacities[key] != capacity:
             self._changed(capacity.class_name, opened=of_class.capacities.set(key, capacity))
 
-    def set_limits(self, node: str, limits: Mapping[str, int]) -> None:
-        """Set how many volumes of each driver the node can attach; other drivers have no limit."""
-        self._touch_nodes(self.attachments.set_limits(node, limits))
+    def set_drivers(self, node: str, limits: Mapping[str, int | None]) -> None:
+        """Set the drivers on the node, with the number of volumes that it can attach; None for any number."""
+        self._touch_nodes(self.attachments.set_drivers(node, limits))
 
     def set_attachment(self, name: str, attachment: Attachment | None) -> None:
         """Set an attachment, None if it is deleted."""

@@ -89,8 +89,10 @@ def claim(
     }
 
 
-def csi_driver(*, capacity: bool, name: str = DRIVER) -> Manifest:
+def csi_driver(*, capacity: bool, needed: bool = False, name: str = DRIVER) -> Manifest:
     spec = {"attachRequired": True, "podInfoOnMount": False, "storageCapacity": capacity}
+    if needed:
+        spec["preventPodSchedulingIfMissing"] = True
     meta = {"name": name, "uid": f"driver-{name}"}
     return {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": meta, "spec": spec}
 

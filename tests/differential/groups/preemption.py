@@ -70,7 +70,7 @@ def preemption_rules(rng: Random, name: str) -> Scenario:
         made.objects.append(_busy(rng, f"r{number}", rng.choice(names), free))
     for number in range(rng.choice((0, 0, 0, 1, 2))):
         made.objects.append(_nominated(rng, f"waits{number}", rng.choice(names)))
-    made.objects += [_odd_budget(rng, number) for number in range(rng.randint(0, 4))]
+    made.objects += _odd_budgets(rng)
     made.probes = [_asking(rng, f"p{number}") for number in range(12)]
     return made
 
@@ -238,13 +238,25 @@ def _nominated(rng: Random, name: str, on: str) -> Manifest:
     return pod(name, labels={"app": "waits"}, priority=rng.choice((5, 20, 200)), requests=requests, status=status)
 
 
-def _odd_budget(rng: Random, number: int) -> Manifest:
-    """One that protects some, by any selector; pods that are counted already; several for one pod."""
-    apps = expression("app", "In", *rng.sample(("web", "db", "cache"), 2))
-    selectors: tuple[Manifest, ...] = (matches(app="web"), matches(app="db"), {"matchExpressions": [apps]}, {})
-    selector = rng.choice(selectors)
-    made = _budget(f"b{number}", selector, rng.choice((0, 0, 1, 2)))
-    made["metadata"]["namespace"] = rng.choice(("default", "default", "other"))
+def _odd_budgets(rng: Random) -> list[Manifest]:
+    """Some that protect pods by any selector; pods that are counted already.
+
+    No pod has two: whether kube-scheduler counts such a pod for the second one is chance.
+    """
+    both = {"matchExpressions": [expression("app", "In", "db", "cache")]}
+    of_default = rng.choice(((matches(app="web"), both), (matches(app="web"), matches(app="db"), matches(app="cache"))))
+    chosen = [
+        *(("default", one) for one in of_default),
+        ("default", {}),
+        ("other", both),
+        ("other", matches(app="web")),
+    ]
+    return [_odd_budget(rng, f"b{number}", *one) for number, one in enumerate(rng.sample(chosen, rng.randint(0, 4)))]
+
+
+def _odd_budget(rng: Random, name: str, namespace: str, selector: Manifest) -> Manifest:
+    made = _budget(name, selector, rng.choice((0, 0, 1, 2)))
+    made["metadata"]["namespace"] = namespace
     if rng.random() < 0.5:
         counted = {f"r{rng.randrange(12)}": "2026-01-01T12:00:00Z" for _ in range(3)}
         made["status"]["disruptedPods"] = counted

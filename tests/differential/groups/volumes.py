@@ -112,8 +112,19 @@ def volume_dynamic(rng: Random, name: str) -> Scenario:
         storage_class("plain", "other.example.com"),
         csi_driver(capacity=rng.random() < 0.75),
     ]
-    for number, of_class in enumerate(("anywhere", "anywhere", "zonal", "zonal", "plain")):
-        on = rng.choice(({}, matches(**{ZONE: "z1"}), matches(**{ZONE: "z2"}), matches(**{HOSTNAME: "n0"}), None))
+    first, second = matches(**{ZONE: "z1"}), matches(**{ZONE: "z2"})
+    # No two of a class reach the same node: which of those kube-scheduler counts is chance.
+    pairs: tuple[tuple[Manifest | None, ...], ...] = (
+        (first, second),
+        (second, None),
+        (matches(**{HOSTNAME: "n0"}), None),
+        ({}, None),
+        (None, None),
+    )
+    reach = (*rng.choice(pairs), *rng.choice(pairs), *rng.choice(pairs)[:1])
+    for number, (of_class, on) in enumerate(
+        zip(("anywhere", "anywhere", "zonal", "zonal", "plain"), reach, strict=True)
+    ):
         size = rng.choice(_SIZES)
         limits = rng.choice(({"size": size}, {"size": size}, {"size": size, "largest": rng.choice(_SIZES)}, {}))
         made.objects.append(capacity(f"free{number}", of_class, on=on, **limits))
@@ -219,13 +230,17 @@ def volume_restrictions(rng: Random, name: str) -> Scenario:
 
 
 def volume_limits(rng: Random, name: str) -> Scenario:
-    """CSI drivers with a limit: what the node's pods use, what is attached besides, what the pod brings."""
+    """CSI drivers with a limit, or needed: what the node's pods use, what is attached besides, what the pod brings."""
     made = Scenario(name)
     count = rng.randint(3, 5)
     made.objects = [node(f"n{number}") for number in range(count)]
-    made.objects += [storage_class("wait"), csi_driver(capacity=False)]
+    # One of them at most: which of two drivers that a node lacks kube-scheduler names is chance.
+    needed = rng.random() < 0.4
+    made.objects += [storage_class("wait"), csi_driver(capacity=False, needed=needed)]
     for number in range(count):
         limits: dict[str, int | None] = {DRIVER: rng.choice((1, 2, 3, None)), "other.example.com": rng.choice((1, 2))}
+        if rng.random() < 0.2:
+            del limits[DRIVER]
         if rng.random() < 0.85:
             migrated = rng.choice(("", "", "kubernetes.io/gce-pd"))
             limits |= {"pd.csi.storage.gke.io": rng.choice((1, 2))} if migrated else {}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scheduler.framework.cycle_state import CycleState
-from scheduler.framework.plugin import Rejected
+from scheduler.framework.plugin import POINT, Rejected
 from scheduler.kube.port import CAPACITIES, CLAIMS, CSI_DRIVERS, STORAGE_CLASSES, VOLUMES
 from scheduler.kube.size_limits import TOO_LARGE
 from scheduler.plugins.volume.volume_binding import (
@@ -18,6 +18,7 @@ from scheduler.plugins.volume.volume_binding import (
     NODE_CONFLICT,
     NOT_ENOUGH_SPACE,
     VolumeBinding,
+    VolumeBindingArgs,
 )
 from scheduler.pods.pod_volumes import ClaimKey
 from scheduler.state.changes import Change
@@ -252,6 +253,42 @@ def test_the_first_claim_for_which_no_volume_can_be_made_says_why() -> None:
     show(tables, CAPACITIES, {**capacity("z1", "z1", "9Gi"), "storageClassName": "near"})
 
     assert against(tables, "1", "2") == {BIND_CONFLICT: {"a", "c"}, NOT_ENOUGH_SPACE: {"b"}}
+
+
+# How full the storage would be
+
+
+def points(tables: Tables, *claims: str, rule: VolumeBinding | None = None) -> dict[str, int]:
+    """Return node -> points of a pod with these claims."""
+    scores = (rule or VolumeBinding()).score(pod("p", **with_claims(*claims)), tables, CycleState(), slice(None))
+    return {name: int(scores[row]) // POINT for name, row in tables.row_of.items()}
+
+
+def test_nodes_with_much_capacity_are_preferred() -> None:
+    tables = three()
+    show(tables, STORAGE_CLASSES, storage_class("fast"))
+    show(tables, CLAIMS, *(claim(name, class_name="fast", size="2Gi") for name in ("one", "two")))
+    show(tables, CSI_DRIVERS, TELLS_CAPACITY)
+    show(tables, CAPACITIES, capacity("z1", "z1", "10Gi", maximumVolumeSize="5Gi"), capacity("z2", "z2", "100Gi"))
+    assert points(tables, "one") == {"a": 80, "b": 80, "c": 98}
+    assert points(tables, "one", "two") == {"a": 60, "b": 60, "c": 96}
+    rule = VolumeBinding(
+        VolumeBindingArgs.model_validate({"shape": [{"utilization": 0, "score": 0}, {"utilization": 40, "score": 10}]})
+    )
+    assert points(tables, "one", rule=rule) == {"a": 50, "b": 50, "c": 5}
+    show(tables, CSI_DRIVERS, {"metadata": {"name": "example.com/p"}, "spec": {"storageCapacity": False}})
+    assert points(tables, "one") == {"a": 0, "b": 0, "c": 0}
+
+
+def test_where_a_volume_exists_volumes_to_create_do_not_count() -> None:
+    tables = three()
+    show(tables, STORAGE_CLASSES, storage_class("fast"), LOCAL)
+    show(tables, CLAIMS, claim("new", class_name="fast", size="2Gi"), claim("data", class_name="local", size="3Gi"))
+    show(tables, CSI_DRIVERS, TELLS_CAPACITY)
+    show(tables, CAPACITIES, capacity("z1", "z1", "10Gi"), capacity("z2", "z2", "100Gi"))
+    show(tables, VOLUMES, volume("pv", class_name="local", on=("a",), size="4Gi"))
+    assert points(tables, "data") == {"a": 25, "b": 0, "c": 0}
+    assert points(tables, "new", "data") == {"a": 25, "b": 80, "c": 98}
 
 
 # Many nodes at once are judged as one at a time

@@ -10,7 +10,7 @@ import pytest
 
 from scheduler.framework.cycle_state import CycleState
 from scheduler.framework.plugin import Relevance
-from scheduler.kube.port import ATTACHMENTS, CLAIMS, CSI_NODES, STORAGE_CLASSES, VOLUMES
+from scheduler.kube.port import ATTACHMENTS, CLAIMS, CSI_DRIVERS, CSI_NODES, STORAGE_CLASSES, VOLUMES
 from scheduler.plugins.volume.node_volume_limits import REASON, NodeVolumeLimits
 from scheduler.plugins.volume.volume_restrictions import VolumeRestrictions
 from scheduler.plugins.volume.volume_zone import REASON as OTHER_ZONE
@@ -163,6 +163,24 @@ def test_a_limit_that_changes_is_seen() -> None:
     assert skipped is Relevance.SKIP
 
 
+def test_a_node_needs_a_driver_that_says_so() -> None:
+    tables = two(limit=1)
+    tables.upsert_node(wire_node("c"))
+    with_volume(tables, "one", "vol")
+    lacks, needed = f"{DRIVER} CSI driver is not installed on the node", {"preventPodSchedulingIfMissing": True}
+    assert reasons(NodeVolumeLimits(), pod("p", **with_claims("one")), tables) == {}
+    show(tables, CSI_DRIVERS, {"metadata": {"name": DRIVER}, "spec": needed})
+    assert ("default", "one") in tables.take_cluster_events().claims
+    assert reasons(NodeVolumeLimits(), pod("p", **with_claims("one")), tables) == {lacks: {"c"}}
+    show_gone(tables, CSI_NODES, "a")
+    show_gone(tables, CSI_NODES, "b")
+    assert reasons(NodeVolumeLimits(), pod("p", **with_claims("one")), tables) == {lacks: {"a", "b", "c"}}
+    show(tables, CSI_NODES, csi_node("c", None))
+    assert reasons(NodeVolumeLimits(), pod("p", **with_claims("one")), tables) == {lacks: {"a", "b"}}
+    show_gone(tables, CSI_DRIVERS, DRIVER)
+    assert reasons(NodeVolumeLimits(), pod("p", **with_claims("one")), tables) == {}
+
+
 def test_volumes_that_nobody_uses_yet_make_no_two_pods_differ() -> None:
     tables = two(limit=1)
     for name in ("one", "two"):
@@ -212,7 +230,7 @@ def expected(tables: Tables, used: list[str]) -> set[str]:
     """By kube-scheduler's loops: csi.go, Filter."""
     found = set()
     for node in tables.row_of:
-        limit = tables.volumes.attachments.limits(node).get(DRIVER)
+        limit = tables.volumes.attachments.drivers(node).get(DRIVER)
         attached = set()
         for record in tables.records_on(node):
             attached |= {tables.volumes.attached(key) for key in record.pod.claim_keys}
