@@ -298,10 +298,10 @@ class Searches(Work):
 
     def _nominated(self, search: _Search, result: Preemption) -> _PostFiltered:
         pod = search.pod
+        # Keep the condition until the deletion is accepted; otherwise each retry would write it twice.
+        told = _NOT_NOW if pod.key.uid in self._failed_deletions else result
         diagnosis = (search.no_fit or self._no_fit(pod)).diagnosis
-        if pod.key.uid in self._failed_deletions:
-            # Keep the condition until the deletion is accepted; otherwise each retry would write it twice.
-            diagnosis = replace(diagnosis, tail=_NOT_NOW.message, tail_reasons=_NOT_NOW.reasons)
+        diagnosis = replace(diagnosis, tail=told.message, tail_reasons=told.reasons)
         displaced = [kept.pod for kept in self._nominations.on(result.node) if kept.pod.priority < pod.priority]
         for other in displaced:
             self._nominations.remove(other.key.uid)

@@ -25,6 +25,17 @@ class Preemption:
     violations: int
     protected: int
 
+    @property
+    def message(self) -> str:
+        """Text for the user of the pod, as kube-scheduler writes it from 1.37 on."""
+        placement = f"found a potential placement for pod on node {self.node}"
+        return f"preemption: {placement}, preempting {len(self.victims)} victims"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The part that tells two messages apart."""
+        return (self.message,)
+
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption:
