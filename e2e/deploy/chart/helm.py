@@ -13,6 +13,7 @@ from typing import Any, Final
 import yaml
 
 from e2e.control_plane import binaries
+from scheduler.kube import versions
 from tests.support.repository import ROOT
 
 CHART: Final = ROOT / "deploy" / "chart" / "gpushare-scheduler"
@@ -22,7 +23,7 @@ NAMESPACE: Final = "kube-system"
 IMAGE: Final[Mapping[str, Any]] = {"image": {"repository": "gpushare-scheduler"}}
 SET_IMAGE: Final = ("--set", "image.repository=gpushare-scheduler")
 # The version that everything is tested with, as `--kube-version` takes it.
-NEWEST_RUN: Final = "1.36.0"
+NEWEST_RUN: Final = f"{versions.NEWEST_RUN}.0"
 _SOURCE: Final = re.compile(r"^---\n# Source: [^\n]+/templates/([^\n]+)\n", re.MULTILINE)
 
 

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from packaging.version import Version
 
-from e2e.deploy.chart.helm import CHART, SET_IMAGE, Helm
+from e2e.deploy.chart.helm import CHART, NEWEST_RUN, SET_IMAGE, Helm
 from e2e.release import krew_archive, steps, version
 from e2e.release.steps import Commit
 from tests.support.documents.krew import Archive, archive_name, krew_manifest
@@ -129,9 +129,9 @@ def test_the_bill_of_materials_names_what_is_installed(made: Made, installed: Pa
 
 
 def test_the_chart_of_the_package_renders_as_that_of_the_clone(made: Made, helm: Helm) -> None:
-    rendered = helm("template", "gpushare-scheduler", str(made.chart), *SET_IMAGE, "--kube-version", "1.36.0")
+    rendered = helm("template", "gpushare-scheduler", str(made.chart), *SET_IMAGE, "--kube-version", NEWEST_RUN)
     assert f"image: gpushare-scheduler:{VERSION}" in rendered
-    assert rendered == helm("template", "gpushare-scheduler", str(CHART), *SET_IMAGE, "--kube-version", "1.36.0")
+    assert rendered == helm("template", "gpushare-scheduler", str(CHART), *SET_IMAGE, "--kube-version", NEWEST_RUN)
 
 
 @pytest.fixture(scope="module")

@@ -120,9 +120,10 @@ class AttachedVolumes(NodeFact[PodUses]):
         Volumes of claims that no node has attached are interchangeable. Disks that pods name directly are not, because
         a later attachment does not search for pods that name its disk.
         """
-        asked = sorted(self.asked(pod).items())
+        asked, needed = sorted(self.asked(pod).items()), self.tables.volumes.needed_drivers
         used = [
-            (driver, len(all_of), tuple(sorted(one for one in all_of if one in self._uses))) for driver, all_of in asked
+            (driver, driver in needed, len(all_of), tuple(sorted(one for one in all_of if one in self._uses)))
+            for driver, all_of in asked
         ]
         return (pod.volumes.attached, *used) if used else ()
 

@@ -3,23 +3,29 @@
 Source: kube-scheduler, plugins/volumebinding/volume_binding.go, Score; scorer.go.
 """
 
+from typing import TypeAlias
+
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.plugins.utilization import FULL
 from scheduler.state.columns.arrays import BoolArray, Int64Array
 
+Float64Array: TypeAlias = NDArray[np.float64]
+
 
 class _OfClass:
-    """present: bool[rows], whether a claim of the class counts. requested, capacity: int64[rows], bytes."""
+    """present: bool[rows], whether a claim of the class counts. requested, capacity: float64[rows], bytes."""
 
     def __init__(self, count: int) -> None:
         self.present: BoolArray = np.zeros(count, dtype=np.bool_)
-        self.requested: Int64Array = np.zeros(count, dtype=np.int64)
-        self.capacity: Int64Array = np.zeros(count, dtype=np.int64)
+        self.requested: Float64Array = np.zeros(count, dtype=np.float64)
+        self.capacity: Float64Array = np.zeros(count, dtype=np.float64)
 
     def points(self, by_utilization: Int64Array) -> Int64Array:
-        over = self.requested > self.capacity
-        utilization = np.where(over, FULL, self.requested * FULL // np.maximum(self.capacity, 1))
+        # In floats, because sums of the largest sizes overflow int64. They are exact up to 80 TiB.
+        share = self.requested * FULL / np.maximum(self.capacity, 1)
+        utilization = np.where(self.requested > self.capacity, FULL, share).astype(np.int64)
         utilization[self.capacity == 0] = FULL
         return by_utilization[utilization] * self.present
 

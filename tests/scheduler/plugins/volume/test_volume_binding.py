@@ -280,6 +280,15 @@ def test_nodes_with_much_capacity_are_preferred() -> None:
     assert points(tables, "one") == {"a": 0, "b": 0, "c": 0}
 
 
+def test_sizes_that_together_exceed_what_an_integer_holds_fill_the_storage() -> None:
+    tables = three()
+    show(tables, STORAGE_CLASSES, LOCAL)
+    show(tables, CLAIMS, *(claim(name, class_name="local", size="9223372036854775807") for name in ("one", "two")))
+    volumes = (volume(f"pv{number}", class_name="local", on=("a",), size="8Ei") for number in range(2))
+    show(tables, VOLUMES, *volumes)
+    assert points(tables, "one", "two") == {"a": 0, "b": 0, "c": 0}
+
+
 def test_where_a_volume_exists_volumes_to_create_do_not_count() -> None:
     tables = three()
     show(tables, STORAGE_CLASSES, storage_class("fast"), LOCAL)

@@ -168,8 +168,11 @@ def test_a_node_needs_a_driver_that_says_so() -> None:
     tables.upsert_node(wire_node("c"))
     with_volume(tables, "one", "vol")
     lacks, needed = f"{DRIVER} CSI driver is not installed on the node", {"preventPodSchedulingIfMissing": True}
-    assert reasons(NodeVolumeLimits(), pod("p", **with_claims("one")), tables) == {}
+    asking = pod("p", **with_claims("one"))
+    assert reasons(NodeVolumeLimits(), asking, tables) == {}
+    before = NodeVolumeLimits().signature(asking, tables)
     show(tables, CSI_DRIVERS, {"metadata": {"name": DRIVER}, "spec": needed})
+    assert NodeVolumeLimits().signature(asking, tables) != before  # what was evaluated before is not used again
     assert ("default", "one") in tables.take_cluster_events().claims
     assert reasons(NodeVolumeLimits(), pod("p", **with_claims("one")), tables) == {lacks: {"c"}}
     show_gone(tables, CSI_NODES, "a")
