@@ -56,6 +56,15 @@ def repository_files() -> list[Path]:
 
 
 FILES: Final = repository_files()
+TOP_LEVEL: Final = {
+    "config", "deploy", "deviceplugin", "docs", "e2e", "requirements", "scheduler", "tests",
+    ".ci", ".dockerignore", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
+    "Makefile", "README.md", "conftest.py", "pyproject.toml", "setup.py",
+}  # fmt: skip
+
+
+def test_no_program_leaves_files_of_its_own() -> None:
+    assert {path.relative_to(ROOT).parts[0] for path in FILES} <= TOP_LEVEL
 
 
 def text_of(path: Path) -> str:

@@ -182,7 +182,9 @@ class Shell:
         if where == "plugin":
             return await run(self.on.plugin, "release", *line.partition("release ")[2].split())
         if where == "kubectl":
-            environment = {"PATH": self.path, "KUBECONFIG": str(self.on.node.cluster.kubeconfig_path())}
+            kubeconfig = self.on.node.cluster.kubeconfig_path()
+            # kubectl keeps what it learns about the server in the home folder.
+            environment = {"PATH": self.path, "HOME": str(kubeconfig.parent), "KUBECONFIG": str(kubeconfig)}
             done = await asyncio.to_thread(
                 subprocess.run, ["sh", "-c", line], env=environment, capture_output=True, text=True, check=False
             )
