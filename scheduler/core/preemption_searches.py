@@ -4,10 +4,11 @@
               └─────────────▶ searching ── step ──▶ answered          the rest of its steps
     note_events ──▶ due ── step ──▶ searching, on the rows that changed
 
-A cluster event that preemption can use starts a new search for a class of waiting pods (`scheduler.queue.preemptors`).
-Its pods keep their messages until a search helps one of them. When the number of nominations is at its limit, a pod is
-searched for only if another nomination gives way (`Nominations.gives_way_to`). The others are searched for later. A pod
-whose victim could not be deleted is skipped during its back-off.
+A cluster event that preemption can use starts a new search for a class of waiting pods (`scheduler.queue.preemptors`),
+after the class has had its hint: as long as one of its pods fits, preemption helps none. Its pods keep their messages
+until a search helps one of them. When the number of nominations is at its limit, a pod is searched for only if another
+nomination gives way (`Nominations.gives_way_to`). The others are searched for later. A pod whose victim could not be
+deleted is skipped during its back-off.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -239,6 +240,10 @@ class Searches(Work):
         pod = due.pod
         if self._queue.state(pod.key.uid) not in _WAITING:
             self._give_up(due)
+            return None
+        if self._queue.awaits_hint(self._shared.class_of(pod)):
+            # A pod of its class may fit now. If it takes the room, the search may help the others.
+            self._preemptors.put_back(due)
             return None
         return self._begin(pod, due, self._no_fit(pod) if due.unanswered else None)
 

@@ -203,6 +203,17 @@ class Preemptors:
         self._mark(found)
         return due
 
+    def put_back(self, due: DueSearch) -> None:
+        """Make the search due again, because it was not begun. No effect if the pod no longer waits."""
+        found = self._classes.get(due.key)
+        if found is None:
+            return
+        if not due.unanswered:
+            found.add_rows(due.rows)
+        elif due.pod.key.uid in found.pods:
+            found.unanswered[due.pod.key.uid] = None
+        self._mark(found)
+
     def again(self, due: DueSearch) -> None:
         """Make the class due again, because a search that helped this pod, or had no result, may help its others."""
         self.mark_due(due.key, due.rows)

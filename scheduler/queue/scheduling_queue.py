@@ -257,6 +257,10 @@ class SchedulingQueue:
         head = self._active.first()
         return self._no_fit.next_hint(None if head is None else head[0], left)
 
+    def awaits_hint(self, signature: Hashable) -> bool:
+        """Whether a hint of this class is due. signature: as passed to `unschedulable`."""
+        return self._no_fit.awaits_hint(signature)
+
     def fits(self, hint: QueueingHint, now_s: float) -> None:
         """Record that `hint.pod` fits, so that the best pod of its class is popped next."""
         entry = self._no_fit.wake(hint)

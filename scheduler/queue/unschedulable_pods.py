@@ -156,6 +156,11 @@ class UnschedulablePods:
         self._held_up += hint.of_signature and head is not None
         return hint
 
+    def awaits_hint(self, signature: Hashable) -> bool:
+        """Whether a hint of this class is due."""
+        pod_class = self._classes.get(signature)
+        return pod_class is not None and bool(self._table.due[pod_class.slot])
+
     def wake(self, hint: QueueingHint) -> Entry | None:
         """Remove and return the best pod of the class, which fits; None if the class is empty."""
         pod_class = self._classes.get(hint.signature)

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from scheduler.core.effects import Unschedulable
+from scheduler.core.effects import Bind, Evict, Unschedulable
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import NoFit
 from scheduler.state.nominations import MOST_OF_A_NAMESPACE
@@ -112,6 +112,29 @@ def test_searches_come_before_decisions_for_lesser_pods(priority: int, first: li
     while not told and (step := built.step(0.0, NOW_NS)) is not None:
         told = [effect.pod.key.name for effect in step.effects if isinstance(effect, Unschedulable)]
     assert told == first
+
+
+@pytest.mark.parametrize("steps_before", range(2))
+def test_a_class_of_which_a_pod_fits_is_searched_for_once_it_has_its_room(steps_before: int) -> None:
+    """The searches come first: their last step is longer ago. Found by a random history."""
+    built = engine()
+    built.budgets_listed()
+    built.node_changed(wire_node("a", [16], unschedulable=True))
+    built.pod_assigned(bound(pod("low", 9), "a", on_card(0, 9)))
+    built.pod_waiting(replace(pod("first", 7, priority=5), preempts=False), 0.0)
+    built.pod_waiting(pod("second", 7, priority=5), 0.0)
+    while built.step(0.0, NOW_NS) is not None:
+        pass
+    if steps_before:
+        # An attempt after the searches.
+        built.pod_waiting(pod("other", 99), 0.0)
+        while built.step(0.0, NOW_NS) is not None:
+            pass
+    built.node_changed(wire_node("a", [16]))
+    found = []
+    while (step := built.step(1.0, NOW_NS)) is not None:
+        found += [one for one in step.effects if isinstance(one, Bind | Evict)]
+    assert [type(one) for one in found] == [Bind, Evict]
 
 
 def test_nobody_is_searched_for_once_the_last_place_that_would_give_way_serves() -> None:
