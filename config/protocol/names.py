@@ -29,6 +29,9 @@ ISOLATION_REQUIRED: Final = "required"
 COMPUTE_MODE: Final = "gpushare/compute-mode"
 # Units that a container may use while they are free: `memory_limit`.
 GPU_MEM_LIMIT: Final = "gpushare/gpu-mem-limit"
+# Pods of this name in the namespace start together, at least GANG_MIN of them, or not at all.
+GANG: Final = "gpushare/gang"
+GANG_MIN: Final = "gpushare/gang-min"
 CARD_AFFINITY: Final = "gpushare/card-affinity"
 CARD_ANTI_AFFINITY: Final = "gpushare/card-anti-affinity"
 PLACEMENT_LABEL: Final = "ack.gpushare.placement"
@@ -87,7 +90,7 @@ UNHEALTHY_KEY: Final = "gpus"
 POD_ANNOTATIONS: Final = frozenset(
     {
         *(GPU_COUNT, CARD_MODELS, CARD_UUIDS, CARD_POLICY, NODE_POLICY, EXCLUSIVE, CARD_AFFINITY, CARD_ANTI_AFFINITY),
-        *(ISOLATION, COMPUTE_MODE, GPU_MEM_LIMIT),
+        *(ISOLATION, COMPUTE_MODE, GPU_MEM_LIMIT, GANG, GANG_MIN),
         *ALLOCATION_KEYS,
     }
 )

@@ -1,6 +1,6 @@
 """The agenda: the one giver of the event loop's time to the core. Pure; time is an argument.
 
-    step ─▶ a hint; without one, the best rank; of equal ranks, the work whose last step is longest ago ─▶ effects
+    step ─▶ an open transaction; a hint; the best rank; of equals, the work whose last step is longest ago ─▶ effects
 
 Work in the background comes last, but for a step now and then: pods that come without end must not keep it from its
 turn. After each of its steps it rests for a multiple of the time until the next step of the agenda. Owned by the event
@@ -64,8 +64,19 @@ class AgendaStep(NamedTuple):
 class Agenda:
     """All kinds of work."""
 
-    def __init__(self, hints: Work, works: Sequence[Work], background: Sequence[BackgroundWork] = ()) -> None:
-        """hints: comes before everything else, because it finds out which pods are ready."""
+    def __init__(
+        self,
+        hints: Work,
+        works: Sequence[Work],
+        background: Sequence[BackgroundWork] = (),
+        *,
+        transaction: Work | None = None,
+    ) -> None:
+        """hints: comes before all `works`, because it finds out which pods are ready.
+
+        transaction: while it has a rank, nothing else gets a step.
+        """
+        self._transaction = transaction
         self._hints = hints
         # The one whose last step is longest ago comes first.
         self._works = list(works)
@@ -79,6 +90,8 @@ class Agenda:
         if self._last is not None:
             rests, began_s = self._last
             self._rests_until_s[rests], self._last = now_s + rests.rest * (now_s - began_s), None
+        if self._transaction is not None and self._transaction.rank(now_s) is not None:
+            return AgendaStep(self._transaction.step(now_s, now_ns) or (), self._transaction.slice_s)
         if not may_place:
             return self._in_background(now_s)
         if now_s >= self._background_s:

@@ -13,6 +13,7 @@ import msgspec
 
 from scheduler.core.agenda import LAST, Rank, Work
 from scheduler.core.effects import Bind, Delay, Effect
+from scheduler.core.gang_attempts import GangAttempts
 from scheduler.core.hints import Hints
 from scheduler.core.preemption_searches import Searches
 from scheduler.core.reservations import with_reservation
@@ -49,7 +50,8 @@ class Attempts(Work):
 
     slice_s: ClassVar[float] = 0.005
 
-    def __init__(self, shared: Shared, searches: Searches, hints: Hints) -> None:
+    def __init__(self, shared: Shared, searches: Searches, hints: Hints, gangs: GangAttempts) -> None:
+        self._gangs = gangs
         self._shared = shared
         self._queue, self._nominations = shared.queue, shared.nominations
         self._searches = searches
@@ -67,6 +69,9 @@ class Attempts(Work):
         """
         if self._queue.throttle(self._shared.outlet.may_bind):
             return ()
+        first = self._queue.first()
+        if first is not None and self._gangs.begin(first, now_s):
+            return ()
         decision = self.decide(now_s, now_ns)
         if decision is None:
             return None
@@ -76,7 +81,7 @@ class Attempts(Work):
         return self._searches.post_filter(outcome, now_s, decision.queued.attempts)
 
     def decide(self, now_s: float, now_ns: int) -> Decision | None:
-        """Make one attempt, without PostFilter; None if no pod is ready. now_ns: Unix nanoseconds."""
+        """Make one attempt, without PostFilter and gangs; None if no pod is ready. now_ns: Unix nanoseconds."""
         queued = self._queue.pop(now_s)
         if queued is None:
             return None

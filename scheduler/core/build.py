@@ -65,6 +65,7 @@ def build_engine(
         max_backoff_s=configuration.pod_max_backoff_seconds,
         pre_enqueue=gates,
         queue_sort=priority_sort.sort_key,
+        members=tables.gangs,
     )
     engine = Engine(
         tables,

@@ -8,10 +8,13 @@ The service and the simulator drive the same engine.
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from typing import Final
 
 from scheduler.core.agenda import Agenda, AgendaStep
 from scheduler.core.attempts import Attempts, Decision, DelayedMessages
 from scheduler.core.effects import Nominate
+from scheduler.core.gang_attempts import GangAttempts
+from scheduler.core.held_gangs import HeldGangs
 from scheduler.core.hints import Hints
 from scheduler.core.ledger_audit import LedgerAudit
 from scheduler.core.nomination_checks import NominationChecks
@@ -28,6 +31,9 @@ from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
+
+# Attempts after errors for which the place of a pod of a gang is kept: with their back-offs, for seven seconds.
+_MOST_ERRORS: Final = 3
 
 
 class Engine:
@@ -59,11 +65,12 @@ class Engine:
         self.reservations = Reservations(shared, after_s=reserve_after_s)
         self._checks = NominationChecks(shared, self.reservations)
         self._hints = Hints(shared, self.searches, self._checks)
-        self._attempts = Attempts(shared, self.searches, self._hints)
+        gangs = GangAttempts(shared, self.searches)
+        self._attempts = Attempts(shared, self.searches, self._hints, gangs)
         self.reevaluation = Reevaluation(shared, self.searches, self._hints)
         self.audit = LedgerAudit(tables, period_s=audit_period_s)
         works = self._attempts, self.searches, self.reservations, DelayedMessages(shared)
-        self._agenda = Agenda(self._hints, works, (self.reevaluation, self.audit))
+        self._agenda = Agenda(self._hints, works, (self.reevaluation, self.audit, HeldGangs(shared)), transaction=gangs)
         self.queries = WhatIfQueries(tables, cycles, self.nominations)
 
     # Watch events
@@ -84,7 +91,7 @@ class Engine:
         if self.tables.record(pod.key.uid) is None or pod.key.uid in self.queue:
             self.queue.add_or_update(pod, now_s, self._shared.class_of, since_s)
             self.searches.updated(pod)
-        if self.tables.record(pod.key.uid) is None:
+        if self.tables.record(pod.key.uid) is None and not self.queue.gangs.starts_together(pod):
             self.nominations.shown(pod)
             kept = self.nominations.of(pod.key.uid)
             if kept is not None and kept.reserved and self._shared.class_of(kept.pod) != self._shared.class_of(pod):
@@ -220,7 +227,15 @@ class Engine:
             self.queue.done(pod.key.uid)
         else:
             self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
+            self._keep_place(placement)
             if pod.nominated_node:
                 # Its status still names the node that it was nominated to.
                 self._shared.pending.append(Nominate(pod))
             self._shared.retries.extend(self.nominations.pod_gone(pod.key.uid))
+
+    def _keep_place(self, placement: Placement) -> None:
+        """Keep the place of a pod for its next attempt, if other pods of its gang are bound and wait for it."""
+        pod = placement.pod
+        in_part = pod.gang is not None and self.queue.gangs.is_in_part(pod.gang.key)
+        if in_part and self.queue.errors(pod.key.uid) <= _MOST_ERRORS:
+            self.nominations.nominate(pod, placement.node, placement.cards)

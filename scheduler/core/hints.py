@@ -15,8 +15,7 @@ from scheduler.core.agenda import Rank, Work
 from scheduler.core.effects import Effect
 from scheduler.core.nomination_checks import NominationChecks
 from scheduler.core.preemption_searches import Searches
-from scheduler.core.shared import Shared
-from scheduler.framework.runtime import Signature
+from scheduler.core.shared import ClassKey, Shared
 from scheduler.pods.pod import Pod
 from scheduler.queue.waking import QueueingHint
 from scheduler.state.amounts import AvailableOnRows
@@ -81,7 +80,7 @@ class Hints(Work):
             self._searches.note_events(events)
             self._checks.note_events(events)
 
-    def _reclassify(self, hint: QueueingHint, key: tuple[str, Signature], now_s: float) -> None:
+    def _reclassify(self, hint: QueueingHint, key: ClassKey, now_s: float) -> None:
         pod, cycle = hint.pod, self._shared.cycles[hint.pod.scheduler_name]
         minimum = cycle.minimum_of_class(pod, key[1])
         # The state of the pod's claims changed, but still no node can take it, so its message is stale.

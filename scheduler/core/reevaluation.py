@@ -79,9 +79,10 @@ class Reevaluation(BackgroundWork):
 
     def _evaluate(self, entry: Entry, now_s: float) -> Sequence[Effect]:
         pod = entry.pod
-        if self._queue.state(pod.key.uid) is not PodState.UNSCHEDULABLE or entry.queued_s > self._began_s:
+        told = self._queue.state(pod.key.uid) is not PodState.UNSCHEDULABLE or entry.queued_s > self._began_s
+        if told or self._queue.gangs.starts_together(pod):
             self._evaluation = None
-            return ()  # an attempt in this round is news enough
+            return ()  # an attempt in this round is news enough; the group's own attempts judge a pod of a gang
         if self._evaluation is None:
             key = self._key(pod)
             if key in self._known:

@@ -2,15 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from scheduler.core.effects import Effect
 from scheduler.core.outlet import Outlet, Unlimited
 from scheduler.core.scheduling_cycle import SchedulingCycle
 from scheduler.framework.runtime import Signature
+from scheduler.pods.gang import GangKey
 from scheduler.pods.pod import Pod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
+
+# Scheduler name, signature, gang.
+ClassKey: TypeAlias = tuple[str, Signature, GangKey | None]
 
 
 @dataclass(slots=True)
@@ -29,6 +34,7 @@ class Shared:
     retries: list[Pod] = field(default_factory=list)
     pending: list[Effect] = field(default_factory=list)
 
-    def class_of(self, pod: Pod) -> tuple[str, Signature]:
-        """Return a key that is equal for pods that every rule treats alike."""
-        return pod.scheduler_name, self.cycles[pod.scheduler_name].signature(pod)
+    def class_of(self, pod: Pod) -> ClassKey:
+        """Return a key that is equal for pods that every rule treats alike and that are attempted alike."""
+        gang = None if pod.gang is None else pod.gang.key
+        return pod.scheduler_name, self.cycles[pod.scheduler_name].signature(pod), gang

@@ -27,6 +27,7 @@ from scheduler.kube.size_limits import (
 from scheduler.pods.asked import Asked, AskedReader, image_references
 from scheduler.pods.declared_features import required_features
 from scheduler.pods.effective_requests import Amounts, effective_requests
+from scheduler.pods.gang import Gang, gang_of
 from scheduler.pods.gpu_request import GpuRequest, GpuRequestError, ResourceNames, gpu_request_of, gpu_units, sidecars
 from scheduler.pods.mistakes import unsupported_rules
 from scheduler.pods.pod_volumes import NO_VOLUMES, ClaimKey, PodVolumes, volumes_of
@@ -113,7 +114,7 @@ class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     volumes: the pod's own; pods of one template may differ in them. started: when a kubelet first saw the pod, RFC
     3339; "" until then. nominated_node: as in its status, or "". preempts: whether it may preempt. preempted: a
     scheduler is evicting it for another pod. mirror: copy of a static pod, which its kubelet keeps running even if the
-    copy is deleted.
+    copy is deleted. gang: pods that it starts together with.
     """
 
     key: PodKey
@@ -138,6 +139,7 @@ class Pod(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     preempts: bool = True
     preempted: bool = False
     mirror: bool = False
+    gang: Gang | None = None
 
     @property
     def claim_keys(self) -> list[ClaimKey]:
@@ -219,6 +221,7 @@ class PodReader:
             preempts=spec.preemption_policy != _NEVER,
             preempted=any(map(_is_preemption, status.conditions)),
             mirror=_MIRROR in (meta.annotations or _EMPTY),
+            gang=gang_of(meta.namespace, meta.annotations) if meta.annotations else None,
         )
 
     def _template(self, asked: Asked, node_name: str) -> Template:

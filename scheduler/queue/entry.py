@@ -8,6 +8,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from scheduler.pods.gang import Gang
 from scheduler.pods.pod import Pod
 from scheduler.pods.pod_volumes import ClaimKey
 
@@ -67,6 +68,7 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     as starving before this time.
     reported: the failure of its namespace that its message has named since the last activation; "" for none.
     ready_s: end of the back-off. leftover_s: when an UNSCHEDULABLE pod is retried in any case.
+    gang, gang_priority: as the pod is counted in its gang; None if it is not.
     gone: deleted in flight. changed: updated in flight in a way that may matter. edited: updated in flight in fields
     that a policy may read.
     """
@@ -91,6 +93,8 @@ class Entry(msgspec.Struct, eq=False, kw_only=True):
     changes: int = 0
     changed_s: float = -inf
     reported: str = ""
+    gang: Gang | None = None
+    gang_priority: int = 0
     gone: bool = False
     changed: bool = False
     edited: bool = False

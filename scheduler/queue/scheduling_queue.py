@@ -9,7 +9,7 @@
     ACTIVE ◀──throttle──▶ THROTTLED
     delete: any state ─▶ absent; from IN_FLIGHT after the attempt has ended.
 
-    GATED:         PreEnqueue rejected it; called again when the pod changes.
+    GATED:         PreEnqueue rejected it; called again when the pod changes. Or too few pods of its gang exist.
     ACTIVE:        ready, by priority, then in order of arrival (for a gated pod: when its gate opened).
     THROTTLED:     ready, but the bindings of its namespace are slow or fail: pods of other namespaces go first.
     BACKING_OFF:   failed, was woken but not placed, or changed too often; always serves the back-off in full. The
@@ -18,7 +18,8 @@
     IN_FLIGHT:     popped: being decided, and then, if placed, being bound.
 
 A pod keeps its position in order of arrival, however often it is tried. A pod with a nomination was tried before, by
-another process: it sorts before the others of its priority. An unschedulable pod is not ACTIVE, so it blocks nothing.
+another process: it sorts before the others of its priority. So does a pod of a gang of which too few have a node. An
+unschedulable pod is not ACTIVE, so it blocks nothing.
 Before the head of the active pods is popped, every class of waiting pods that sorts before it gets its hints
 (`next_hint`): a new pod never takes the room that a better pod waits for.
 
@@ -32,9 +33,11 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from math import inf
 from typing import Final
 
+from scheduler.pods.gang import GangKey
 from scheduler.pods.pod import Pod, TransitionError
 from scheduler.queue.class_table import Available
 from scheduler.queue.entry import Entry, PodState, QueuedPod, SortKey, by_priority, by_template
+from scheduler.queue.gangs import Gangs
 from scheduler.queue.gates import NO_GATES, Gate, gate_message
 from scheduler.queue.heap import Heap
 from scheduler.queue.homes import homes_are_right
@@ -42,10 +45,13 @@ from scheduler.queue.throttled_pods import FailedPods, ThrottledPods
 from scheduler.queue.unschedulable_pods import UnschedulablePods
 from scheduler.queue.waking import QueueingHint
 from scheduler.state.changes import ClusterEvents
+from scheduler.state.gang_members import GangMembers
 from scheduler.state.minimum_request import NO_MINIMUM, MinimumRequest
 
 # More than will ever arrive: pods with a nomination sort before the others.
 _TRIED_ALREADY: Final = 1 << 48
+_NOT_TAKEN: Final = frozenset({PodState.GATED, PodState.IN_FLIGHT})
+_TRIED_AGAIN: Final = frozenset({PodState.ACTIVE, PodState.UNSCHEDULABLE, PodState.BACKING_OFF})
 
 
 class SchedulingQueue:
@@ -58,10 +64,12 @@ class SchedulingQueue:
         max_backoff_s: float = 10.0,
         pre_enqueue: Mapping[str, Sequence[Gate]] = NO_GATES,
         queue_sort: Callable[[Pod], int] = by_priority,
+        members: GangMembers | None = None,
     ) -> None:
         """initial_backoff_s, max_backoff_s: see `backoff_s`, > 0. pre_enqueue: gates by scheduler name, in order.
 
         queue_sort: sort key, called once at activation; the lowest goes first, equal keys in order of arrival.
+        members: pods of gangs that have a node; None if nothing places any.
         """
         self._queue_sort = queue_sort
         self._pre_enqueue = pre_enqueue
@@ -72,6 +80,7 @@ class SchedulingQueue:
         self._throttled = ThrottledPods()
         self._no_fit = UnschedulablePods(initial_backoff_s=initial_backoff_s, max_backoff_s=max_backoff_s)
         self.longest = self._no_fit.longest
+        self.gangs = Gangs(members or GangMembers())
         self._arrivals = 0
 
     # Events of the pod itself
@@ -100,6 +109,8 @@ class SchedulingQueue:
         if matters or (entry.pod.labels, entry.pod.annotations) != (pod.labels, pod.annotations):
             self._failed.shorten(entry, now_s)
         self._no_fit.update(entry, pod)
+        if entry.gang is not None:
+            self.gangs.join(entry)
         if entry.state is PodState.IN_FLIGHT:
             entry.gone = False
             entry.changed |= matters
@@ -115,7 +126,7 @@ class SchedulingQueue:
             entry.gone = True
         else:
             self._leave(entry)
-            del self._entries[uid]
+            self._drop(entry)
 
     # Attempts
 
@@ -125,11 +136,7 @@ class SchedulingQueue:
         entry = self._active.pop()
         if entry is None:
             return None
-        self._no_fit.popped()
-        entry.state = PodState.IN_FLIGHT
-        entry.attempts += 1
-        entry.changed = entry.edited = False
-        return QueuedPod(entry.pod, entry.attempts, entry.first_queued_s)
+        return self._taken(entry)
 
     def first(self) -> Pod | None:
         """The pod that `pop` would return now, without a flush; None if no pod is ready."""
@@ -164,8 +171,7 @@ class SchedulingQueue:
 
     def done(self, uid: str) -> None:
         """Remove the pod in flight, which is bound or deleted."""
-        self._in_flight(uid)
-        del self._entries[uid]
+        self._drop(self._in_flight(uid))
 
     def unschedulable(
         self,
@@ -187,7 +193,7 @@ class SchedulingQueue:
         entry.no_fits += 1
         entry.errors = 0
         if entry.gone:
-            del self._entries[uid]
+            self._drop(entry)
         elif entry.changed:
             self._admit(entry, now_s)
         elif rejected:
@@ -218,14 +224,22 @@ class SchedulingQueue:
         entry = self._in_flight(uid)
         entry.errors += 1
         if entry.gone:
-            del self._entries[uid]
+            self._drop(entry)
         elif entry.changed and self._gate_message(entry.pod):
             self._admit(entry, now_s)
         else:
             self._failed.add(entry, now_s, longest_s=longest_s)
 
     def flush(self, now_s: float) -> None:
-        """Activate pods whose back-off has ended, and pods that have been UNSCHEDULABLE for 5 minutes."""
+        """Activate pods whose back-off has ended, and pods that have been UNSCHEDULABLE for 5 minutes.
+
+        Pods of a gang that others have changed are held, or become ready.
+        """
+        for key in self.gangs.members.take_grown():
+            self._open(key, now_s)
+            self.try_gang_again(key, now_s)
+        for key in self.gangs.members.take_shrunk():
+            self._hold_gang(key, now_s)
         for entry in self._failed.take_ready(now_s):
             self._activate(entry, now_s)
         for entry in self._no_fit.take_ready(now_s):
@@ -235,6 +249,49 @@ class SchedulingQueue:
         """Time when `flush` will next activate a pod, possibly in the past; None if never."""
         ends_s = (self._failed.next_ready_s(), self._no_fit.next_ready_s())
         return min((end_s for end_s in ends_s if end_s is not None), default=None)
+
+    # Gangs
+
+    def ready_of_gang(self, key: GangKey) -> int:
+        """Number of pods that `take` would take now."""
+        return sum(self._may_be_taken(entry) for entry in self.gangs.waiting(key))
+
+    def take(self, uid: str) -> QueuedPod | None:
+        """Take the pod of a gang, now IN_FLIGHT; None if it cannot be decided now: gated, after an error, or gone."""
+        entry = self._entries.get(uid)
+        if entry is None or not self._may_be_taken(entry):
+            return None
+        self._leave(entry)
+        return self._taken(entry)
+
+    def errors(self, uid: str) -> int:
+        """Consecutive attempts of the pod that failed, other than for lack of room."""
+        return 0 if (entry := self._entries.get(uid)) is None else entry.errors
+
+    def is_as_taken(self, uid: str) -> bool:
+        """Whether the pod in flight was neither deleted nor changed in a way that may matter."""
+        entry = self._entries.get(uid)
+        return entry is not None and not (entry.gone or entry.changed)
+
+    def back_off_gang(self, uid: str, key: GangKey, ready_s: float) -> None:
+        """Back off the ACTIVE pod, and with it others of its gang that are ACTIVE."""
+        for entry in (self._entries[uid], *self.gangs.waiting(key)):
+            if entry.state is PodState.ACTIVE:
+                self._active.discard(entry)
+                self._no_fit.back_off_until(entry, ready_s)
+
+    def hold(self, uid: str, now_s: float) -> None:
+        """Gate an ACTIVE pod again if too few pods of its gang exist now."""
+        entry = self._entries[uid]
+        self._active.discard(entry)
+        self._admit(entry, now_s)
+
+    def try_gang_again(self, key: GangKey, now_s: float) -> None:
+        """Make the pods of the gang ACTIVE that are UNSCHEDULABLE or back off with it, in their new position."""
+        for entry in self.gangs.waiting(key):
+            if entry.state in _TRIED_AGAIN and entry not in self._failed:
+                self._leave(entry)
+                self._activate(entry, now_s)
 
     # Changes of the cluster
 
@@ -266,6 +323,9 @@ class SchedulingQueue:
         entry = self._no_fit.wake(hint)
         if entry is not None:
             self._activate(entry, now_s)
+            if self.gangs.starts_together(entry.pod):
+                # Its attempt takes the others along.
+                self._no_fit.sleep(hint, 0)
 
     def fits_not(self, hint: QueueingHint, *, wakes_on: int) -> None:
         """Record that `hint.pod` fits on none of `hint.rows`, until the next event. wakes_on: see `unschedulable`."""
@@ -308,7 +368,10 @@ class SchedulingQueue:
 
     def gate(self, uid: str) -> str:
         """PreEnqueue's message for a GATED pod, otherwise ""."""
-        return entry.gate if (entry := self._entries.get(uid)) is not None else ""
+        entry = self._entries.get(uid)
+        if entry is None or entry.state is not PodState.GATED:
+            return ""
+        return self._gate_message(entry.pod) or self.gangs.lacks(entry.pod)
 
     def validate(self) -> None:
         """Recompute every cross-reference. Raises TransitionError for the first error."""
@@ -323,6 +386,38 @@ class SchedulingQueue:
         )
         homes_are_right(self._entries, homes)
 
+    def _may_be_taken(self, entry: Entry) -> bool:
+        return entry.state not in _NOT_TAKEN and entry not in self._failed
+
+    def _taken(self, entry: Entry) -> QueuedPod:
+        self._no_fit.popped()
+        entry.state = PodState.IN_FLIGHT
+        entry.attempts += 1
+        entry.changed = entry.edited = False
+        return QueuedPod(entry.pod, entry.attempts, entry.first_queued_s)
+
+    def _drop(self, entry: Entry) -> None:
+        if entry.gang is not None:
+            self.gangs.members.note_gone(entry.gang.key)
+            self.gangs.leave(entry)
+        del self._entries[entry.pod.key.uid]
+
+    def _hold_gang(self, key: GangKey, now_s: float) -> None:
+        """Gate UNSCHEDULABLE pods of the gang, if too few exist now."""
+        for entry in self.gangs.waiting(key):
+            if entry.state is PodState.UNSCHEDULABLE and self.gangs.lacks(entry.pod):
+                self._no_fit.remove(entry)
+                self._admit(entry, now_s)
+        if self.gangs.held(key):
+            self.gangs.tell_later(key, now_s)
+
+    def _open(self, key: GangKey, now_s: float) -> None:
+        """Activate pods of the gang that were held, if enough exist now."""
+        for entry in self.gangs.take_held(key):
+            del self._gated[entry]
+            entry.gate = ""
+            self._activate(entry, now_s)
+
     def _in_flight(self, uid: str) -> Entry:
         entry = self._entries.get(uid)
         if entry is None or entry.state is not PodState.IN_FLIGHT:
@@ -331,21 +426,32 @@ class SchedulingQueue:
 
     def _admit(self, entry: Entry, now_s: float) -> None:
         """Move a pod that is in no collection to GATED or ACTIVE."""
-        message = self._gate_message(entry.pod)
-        entry.gate = message
-        if message:
+        gang = entry.pod.gang
+        entry.gate = self._gate_message(entry.pod)
+        if entry.gate:
+            self.gangs.leave(entry)
+        elif gang is not None:
+            self.gangs.join(entry)
+            entry.gate = self.gangs.lacks(entry.pod)
+        if entry.gate:
             entry.state = PodState.GATED
             # Its arrival is when the gate opens.
             entry.sequence = 0
             self._gated[entry] = None
+            self.gangs.hold(entry, now_s)
         else:
             self._activate(entry, now_s)
+            if gang is not None:
+                self._open(gang.key, now_s)
 
     def _activate(self, entry: Entry, now_s: float) -> None:
         if not entry.sequence:
             self._arrivals += 1
             entry.sequence = self._arrivals - (_TRIED_ALREADY if entry.pod.nominated_node else 0)
-        entry.sort_key = (self._queue_sort(entry.pod), entry.sequence)
+        gang = entry.pod.gang
+        # A gang in part holds room that is of no use until its other pods have theirs.
+        ahead = _TRIED_ALREADY if gang is not None and self.gangs.is_in_part(gang.key) else 0
+        entry.sort_key = (self._queue_sort(entry.pod), entry.sequence - ahead)
         entry.state, entry.reported = PodState.ACTIVE, ""
         entry.queued_s = now_s
         entry.first_queued_s = min(entry.first_queued_s, now_s)

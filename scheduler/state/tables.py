@@ -33,6 +33,7 @@ from scheduler.state.columns.arrays import ALL_ROWS, FIRST_CAPACITY, BoolArray, 
 from scheduler.state.columns.images import Images
 from scheduler.state.columns.taints import Taints
 from scheduler.state.disruption_budgets import DisruptionBudgets
+from scheduler.state.gang_members import GangMembers
 from scheduler.state.kubelet_rejections import RejectionLog
 from scheduler.state.pod_record import NOTHING_SENT, PodRecord, problem_of
 from scheduler.state.volumes.plan import VolumePlan
@@ -63,6 +64,7 @@ class Tables(Bookings):
         self.images = Images()
         self.card_changes = CardChanges()
         self.terminating = Terminating()
+        self.gangs = GangMembers()
         self._marked_unhealthy: dict[str, frozenset[int]] = {}
         self.budgets = DisruptionBudgets()
         self.rejections = RejectionLog(self._left_out, self._used_again)
@@ -228,6 +230,7 @@ class Tables(Bookings):
             self._enter(record)
             return problem_of(record)
         problem = self._see_again(old, pod)
+        self.gangs.update(old.pod, pod)
         self._reread(old, pod)
         old.pod = pod
         self.terminating.note(old)
@@ -346,6 +349,7 @@ class Tables(Bookings):
         record.read = self._facts.read(pod)
         self._pods[uid] = record
         self._pods_on.setdefault(record.node, {})[uid] = record
+        self.gangs.add(pod, assumed=record.assumed)
         self.terminating.note(record)
         row = self.row_of.get(record.node)
         if row is None:
@@ -365,6 +369,7 @@ class Tables(Bookings):
     def _leave(self, record: PodRecord) -> None:
         uid = record.pod.key.uid
         del self._pods[uid]
+        self.gangs.remove(record.pod, assumed=record.assumed)
         self.terminating.gone(uid)
         others = self._pods_on[record.node]
         del others[uid]

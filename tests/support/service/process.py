@@ -97,7 +97,8 @@ class Process:
         if not self.service.leads() or engine.queue.has_hints or engine.tables.cluster_events:
             return
         for entry in engine.queue:
-            if entry.state is PodState.UNSCHEDULABLE:
+            alone = not engine.queue.gangs.starts_together(entry.pod)
+            if alone and entry.state is PodState.UNSCHEDULABLE:
                 with engine.nominations.seen_by(entry.pod):
                     assert not self.cycle.fits_on(entry.pod, None)[0], f"{entry.pod.key} sleeps, and fits"
 
