@@ -32,6 +32,9 @@ GPU_MEM_LIMIT: Final = "gpushare/gpu-mem-limit"
 # Pods of this name in the namespace start together, at least GANG_MIN of them, or not at all.
 GANG: Final = "gpushare/gang"
 GANG_MIN: Final = "gpushare/gang-min"
+# Marks of other projects that name a PodGroup: a label (scheduler-plugins) and an annotation (Volcano).
+POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
 CARD_AFFINITY: Final = "gpushare/card-affinity"
 CARD_ANTI_AFFINITY: Final = "gpushare/card-anti-affinity"
 PLACEMENT_LABEL: Final = "ack.gpushare.placement"

@@ -50,6 +50,7 @@ class ControlPlane:
         scheduler: Mapping[str, Any] | None = None,
         load_tuned: bool = False,
         streamed_lists: bool = True,
+        pod_groups: bool = False,
         audited: Sequence[str] = (),
         kubelets: Sequence[str] = (),
     ) -> None:
@@ -59,6 +60,7 @@ class ControlPlane:
         load_tuned: flags that make the API server realistic in a measurement; objects are not stored as JSON in etcd,
         where tests read them.
         streamed_lists: False: lists come only in pages, as before Kubernetes 1.34.
+        pod_groups: serve native PodGroups, from Kubernetes 1.36 on.
         audited: names of users whose requests are all in `audit_log`.
         kubelets: names of nodes on this machine, whose logs and containers clients can read; requires root.
         """
@@ -68,6 +70,7 @@ class ControlPlane:
         self._scheduler = scheduler
         self._load_tuned = load_tuned
         self._streamed_lists = streamed_lists
+        self._pod_groups = pod_groups
         self._audited = tuple(audited)
         self._kubelets = tuple(kubelets)
         self._tokens = {user: secrets.token_hex(16) for user in (ADMIN, _CONTROLLERS, _SCHEDULER)}
@@ -193,6 +196,7 @@ class ControlPlane:
             with_controllers=self._with_controllers,
             load_tuned=self._load_tuned,
             streamed_lists=self._streamed_lists,
+            pod_groups=self._pod_groups,
             audit=audit,
             kubelets=self._kubelets_site() if self._kubelets else None,
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from e2e.control_plane import pinned
 from e2e.control_plane.pki import Issued, Pki
 
 _LOOPBACK: Final = "127.0.0.1"
@@ -70,6 +71,7 @@ class ApiServerSite:
     with_controllers: bool
     load_tuned: bool
     streamed_lists: bool
+    pod_groups: bool
     audit: AuditSite | None
     kubelets: KubeletsSite | None
 
@@ -118,9 +120,17 @@ def kube_apiserver(program: Path, site: ApiServerSite) -> list[str]:
         *([] if site.with_controllers else [f"--disable-admission-plugins={_NEED_CONTROLLERS}"]),
         *(_UNLIMITED if site.load_tuned else ["--storage-media-type=application/json"]),
         *([] if site.streamed_lists else ["--feature-gates=WatchList=false"]),
+        *(_pod_groups() if site.pod_groups else []),
         *([f"--audit-policy-file={site.audit.policy}", f"--audit-log-path={site.audit.log}"] if site.audit else []),
         *(_to_kubelets(site.kubelets) if site.kubelets else []),
     ]
+
+
+def _pod_groups() -> list[str]:
+    """Return the flags that serve native PodGroups."""
+    earlier = pinned.kubernetes_version().startswith("v1.36.")
+    version, gates = ("v1alpha2", ",GangScheduling=true") if earlier else ("v1beta1", "")
+    return [f"--feature-gates=GenericWorkload=true{gates}", f"--runtime-config=scheduling.k8s.io/{version}=true"]
 
 
 def _with_hosts(hosts: Path) -> list[str]:

@@ -26,6 +26,7 @@ from scheduler.core.scheduling_cycle import Placement, SchedulingCycle
 from scheduler.core.shared import Shared
 from scheduler.core.what_if_queries import WhatIfQueries
 from scheduler.kube import objects
+from scheduler.pods.gang import GangKey
 from scheduler.pods.pod import RUNNING, Pod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.audit import NodeAudit, audit_node
@@ -149,6 +150,10 @@ class Engine:
         for pod in kept:
             self.nominations.remove(pod.key.uid)
         self._shared.retries.extend(kept)
+
+    def gang_described(self, key: GangKey, minimum: int | None) -> None:
+        """Record how many pods a PodGroup says must start together; None if it does not exist."""
+        self.queue.gangs.describe(key, minimum)
 
     def budgets_listed(self) -> None:
         """Allow preemption: every PodDisruptionBudget is known now."""

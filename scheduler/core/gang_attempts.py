@@ -177,7 +177,7 @@ class GangAttempts(Work):
                 yield (Unschedulable(entry.pod, reason, entry.attempts),)
 
     def _reason(self, key: GangKey, no_fit: NoFit | None) -> Diagnosis:
-        minimum, of_gang = self._gangs.minimum(key), f"gang {key.name}"
+        minimum, of_gang = self._gangs.minimum(key), str(key)
         if no_fit is None:
             reason = f"some of the {minimum} pods that {of_gang} needs are not ready"
             return Diagnosis(len(self._tables.row_of), rejected=reason)

@@ -18,7 +18,9 @@ from scheduler.intake.reports import Reports
 from scheduler.kube import objects
 from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, ListBegins, ListEnds, Undecodable, WatchEvent
 from scheduler.kube.problem import Problem
+from scheduler.kube.scheduling import PodGroup
 from scheduler.kube.size_limits import TOO_LARGE, node_excess
+from scheduler.pods.gang import GangKey
 from scheduler.pods.mistakes import forgotten, misspelt, misspelt_as, mistakes, node_mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.process.clock import Clock
@@ -168,6 +170,18 @@ class EventHandlers:
             elif isinstance(event, Undecodable):
                 # The last readable version stays in effect.
                 self._reports.problem(Problem("PodDisruptionBudget", event.name, event.error, on_object=False))
+
+    def pod_groups(self, api_group: str, events: Iterable[WatchEvent[PodGroup]]) -> None:
+        """Record how many pods each PodGroup needs. api_group: one of `port.POD_GROUPS`."""
+        for event in events:
+            if isinstance(event, Changed | Deleted):
+                meta = event.object.metadata
+                minimum = None if isinstance(event, Deleted) else event.object.spec.minimum
+                self._engine.gang_described(GangKey(meta.namespace, meta.name, api_group), minimum)
+            elif isinstance(event, Undecodable):
+                namespace, _, name = event.name.rpartition("/")
+                self._engine.gang_described(GangKey(namespace, name, api_group), None)
+                self._reports.problem(Problem("PodGroup", event.name, event.error, on_object=False))
 
     def _pod_changed(self, wire: objects.PodObject) -> None:
         try:

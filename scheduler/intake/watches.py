@@ -39,6 +39,9 @@ _AT_WORK_WITHIN_S: Final = 60.0
 # Unless our watch is broken, it soon shows every change that the previous leader saw.
 _HANDED_OVER_WITHIN_S: Final = 1.0
 
+# Scheduling of other pods does not depend on them.
+_NOT_NEEDED: Final[tuple[Kind[Any], ...]] = (port.FAILED_PODS, *port.OPTIONAL)
+
 log = structlog.get_logger()
 
 
@@ -65,13 +68,21 @@ class Watched(Generic[T]):
 
 
 def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[Watched[Any], ...]:
-    """All watched kinds: those of `port.KINDS`. Pods come last, because they are listed after the fencing delay."""
+    """All watched kinds: `port.KINDS_AND_OPTIONAL`.
+
+    Pods come last, because they are listed after the fencing delay.
+    """
     return (
         Watched(port.NODES, handlers.nodes),
         Watched(port.NAMESPACES, handlers.namespaces, needed=False),
         Watched(port.CONFIG_MAPS, handlers.config_maps, needed=False),
         Watched(port.DISRUPTION_BUDGETS, handlers.disruption_budgets, needed=False),
         *(Watched(kind, partial(handlers.selecting, kind), needed=False) for kind in port.SELECTING),
+        *(
+            Watched(kind, partial(handlers.pod_groups, api_group), needed=False)
+            for api_group, kinds in port.POD_GROUPS.items()
+            for kind in kinds
+        ),
         *(Watched(kind, partial(volume_handlers.handle, kind), needed=False) for kind in port.OF_STORAGE),
         Watched(port.PODS, handlers.pods),
     )
@@ -107,8 +118,9 @@ class Watches:
         self._rng = rng
         self._wake = wake
         self._watched = watched(handlers, volume_handlers)
-        # Without the budgets nothing is preempted; everything else works.
-        self._unlisted = {one.kind.name for one in self._watched if one.kind is not port.DISRUPTION_BUDGETS}
+        # Without the budgets nothing is preempted, and without its PodGroup no gang starts; everything else works.
+        may_come_later = (port.DISRUPTION_BUDGETS, *port.OPTIONAL)
+        self._unlisted = {one.kind.name for one in self._watched if one.kind not in may_come_later}
         self.contact = contact
         self.listed = asyncio.Event()
         self.barrier = VersionBarrier()
@@ -219,15 +231,16 @@ class Watches:
             self.listed.set()
 
     def _trouble(self, kind: Kind[T], error: port.ApiError | None) -> None:
-        # Scheduling does not depend on the failed pods.
-        if kind is not port.FAILED_PODS and error is None:
+        if kind in _NOT_NEEDED:
+            pass
+        elif error is None:
             self.contact.recovered(kind.name)
-        elif kind is not port.FAILED_PODS and error is not None:
+        else:
             self.contact.failed(kind.name, error.message)
         self._observer.watch_trouble(kind, error)
 
     def _answered(self, kind: Kind[T], opened: bool) -> None:  # noqa: FBT001 - as OnAnswer
-        if kind is not port.FAILED_PODS:
+        if kind not in _NOT_NEEDED:
             self.contact.answered(kind.name)
         if opened:
             # The credentials work; the next bind request shows whether they allow binding.

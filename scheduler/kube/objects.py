@@ -195,7 +195,7 @@ class SchedulingGate(_Wire, frozen=True):
 
 
 class SchedulingGroup(_Wire, frozen=True):
-    """A pod's gang: `schedulingGroup` in 1.36, `workloadRef` in 1.35. Only its presence matters."""
+    """The PodGroup of a pod: `schedulingGroup` from 1.36 on. Of `workloadRef` in 1.35, only the presence matters."""
 
     pod_group_name: str = ""
 
@@ -227,7 +227,7 @@ class ResourceClaim(_Wire, frozen=True):
 class PodSpec(_Wire, frozen=True):
     """Specification of a pod. volumes: each has its name and, under its kind, its source.
 
-    preemption_policy: PreemptLowerPriority (also if "") or Never. workload_ref: scheduling_group in 1.35.
+    preemption_policy: PreemptLowerPriority (also if "") or Never. workload_ref: the form of scheduling_group in 1.35.
     """
 
     containers: tuple[Container, ...] = ()

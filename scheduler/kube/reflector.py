@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from enum import Enum
+from http import HTTPStatus
 from typing import Final, Generic, TypeAlias
 
 from tenacity import AsyncRetrying, RetryCallState
@@ -31,6 +32,8 @@ BATCH: Final = 256
 _LONG_ENOUGH_S: Final = 1.0
 # A failure after this long is unrelated to earlier ones.
 _STEADY_S: Final = 60.0
+# Until a kind that the server does not know is asked for again.
+_ABSENT_S: Final = 30.0
 
 OnTrouble: TypeAlias = Callable[[Kind[T], port.ApiError | None], None]
 OnAnswer: TypeAlias = Callable[[Kind[T], bool], None]
@@ -261,6 +264,8 @@ class _Pace(Generic[T]):
         """Seconds until the next connection. lists: whether that connection begins with a list."""
         if error is None and lasted_s >= _LONG_ENOUGH_S:
             return 0.0
+        if self._kind.optional and error is not None and error.status == HTTPStatus.NOT_FOUND:
+            return self._backoff.dear.at_least_s(_ABSENT_S)
         if lasted_s >= _STEADY_S:
             self._failures.clear()
         sort = _sort(error, listing=self._listing)

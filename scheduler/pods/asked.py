@@ -35,7 +35,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
     affinity: objects.Affinity | None
     tolerations: tuple[objects.Toleration, ...]
     topology_spread_constraints: tuple[objects.TopologySpreadConstraint, ...]
-    scheduling_group: objects.SchedulingGroup | None
+    workload_ref: objects.SchedulingGroup | None
     resource_claims: int
     volume_kinds: tuple[str, ...]
     volume_images: tuple[str, ...]
@@ -65,7 +65,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
                 affinity=self.affinity,
                 tolerations=self.tolerations,
                 topology_spread_constraints=self.topology_spread_constraints,
-                scheduling_group=self.scheduling_group,
+                workload_ref=self.workload_ref,
                 volumes=tuple(volumes),
                 host_network=self.host_network,
                 host_users=self.host_users,
@@ -108,7 +108,7 @@ class AskedReader:
             spec.affinity,
             spec.tolerations,
             spec.topology_spread_constraints,
-            spec.scheduling_group or spec.workload_ref,
+            spec.workload_ref,
             len(spec.resource_claims),
             tuple(sorted(kinds)),
             images,

@@ -42,8 +42,8 @@ def _groups(spec: objects.PodSpec) -> tuple[str, ...]:
     found = []
     if spec.resource_claims:
         found.append("resource claims")
-    if spec.scheduling_group is not None or spec.workload_ref is not None:
-        found.append("pod groups")
+    if spec.workload_ref is not None:
+        found.append("workload references")
     return tuple(found)
 
 

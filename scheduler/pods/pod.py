@@ -221,7 +221,7 @@ class PodReader:
             preempts=spec.preemption_policy != _NEVER,
             preempted=any(map(_is_preemption, status.conditions)),
             mirror=_MIRROR in (meta.annotations or _EMPTY),
-            gang=gang_of(meta.namespace, meta.annotations) if meta.annotations else None,
+            gang=gang_of(meta, spec.scheduling_group),
         )
 
     def _template(self, asked: Asked, node_name: str) -> Template:

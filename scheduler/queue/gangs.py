@@ -53,8 +53,20 @@ class Gangs:
 
     def __init__(self, members: GangMembers) -> None:
         self.members = members
+        # Minimums that PodGroups say.
+        self._described: dict[GangKey, int] = {}
         self.untold: Heap[float, GangKey] = Heap()
         self._waiting: dict[GangKey, _Waiting] = {}
+
+    def describe(self, key: GangKey, minimum: int | None) -> None:
+        """Set how many pods a PodGroup says must start together; None if it does not exist."""
+        if self._described.get(key) == minimum:
+            return
+        if minimum is None:
+            del self._described[key]
+        else:
+            self._described[key] = minimum
+        self.members.note_changed(key)
 
     def join(self, entry: Entry) -> None:
         """Count a waiting pod as it is now; no effect without a gang."""
@@ -122,7 +134,9 @@ class Gangs:
         )
 
     def minimum(self, key: GangKey) -> int:
-        """Return how many pods must start together: the largest minimum of the waiting ones, 0 if none waits."""
+        """Return how many pods must start together: as the PodGroup says, or the largest minimum of waiting pods."""
+        if key.api_group:
+            return self._described.get(key, 0)
         waiting = self._waiting.get(key)
         return 0 if waiting is None else max(waiting.minimums, default=0)
 
@@ -133,7 +147,7 @@ class Gangs:
     def starts_together(self, pod: Pod) -> bool:
         """Return whether the pod must not be placed without others of its gang."""
         gang = pod.gang
-        if gang is None or self.needs(gang.key) <= 1:
+        if gang is None or (self.needs(gang.key) <= 1 and not self._is_unknown(gang.key)):
             return False
         return self._exist(gang.key) >= self.minimum(gang.key) or not self.members.runs(gang.key)
 
@@ -148,16 +162,19 @@ class Gangs:
             return ""
         if gang.problem:
             return gang.problem
-        if not self.starts_together(pod):
-            return ""
-        exist, minimum, name = self._exist(gang.key), self.minimum(gang.key), gang.key.name
+        if self._is_unknown(gang.key):
+            return f"waiting for {gang.key}: it does not exist, or cannot be read"
+        return self._lacks(gang.key) if self.starts_together(pod) else ""
+
+    def _lacks(self, key: GangKey) -> str:
+        exist, minimum = self._exist(key), self.minimum(key)
+        if minimum > MOST_TOGETHER:
+            return f"{key} needs {minimum} pods to start together; at most {MOST_TOGETHER} are supported"
         if exist < minimum:
-            return f"waiting for pods of gang {name}: {exist} of at least {minimum} exist"
-        priorities = self._waiting[gang.key].priorities
-        if len(priorities) > 1:
-            found = f"from {min(priorities)} to {max(priorities)}"
-            return f"pods of gang {name} have priorities {found}; expected one priority"
-        return ""
+            return f"waiting for pods of {key}: {exist} of at least {minimum} exist"
+        priorities = self._waiting[key].priorities
+        found = f"from {min(priorities)} to {max(priorities)}"
+        return f"pods of {key} have priorities {found}; expected one priority" if len(priorities) > 1 else ""
 
     def back_off(self, key: GangKey, now_s: float) -> float:
         """Return the end of the gang's back-off; without one, a short one begins."""
@@ -176,6 +193,9 @@ class Gangs:
         if (waiting := self._waiting.get(key)) is not None:
             waiting.failures = waiting.failures + 1 if in_vain else 0
             waiting.ready_s = now_s + backoff_s(waiting.failures, initial_s=_INITIAL_S, max_s=_MAX_S)
+
+    def _is_unknown(self, key: GangKey) -> bool:
+        return bool(key.api_group) and key not in self._described
 
     def _exist(self, key: GangKey) -> int:
         waiting = self._waiting.get(key)

@@ -36,6 +36,10 @@ class GangMembers:
         """Record that a waiting pod went."""
         self._shrunk[key] = None
 
+    def note_changed(self, key: GangKey) -> None:
+        """Record that what the gang needs has changed."""
+        self._grown[key] = self._shrunk[key] = None
+
     def add(self, pod: Pod, *, assumed: bool) -> None:
         """Count a pod. assumed: only the queue's own attempt placed it."""
         if pod.gang is not None and not pod.terminating:

@@ -29,8 +29,10 @@ async def test_a_gang_waits_for_its_last_card(site: GpuSite) -> None:
 
     waiting = await asyncio.gather(*(site.seen(name, is_unschedulable) for name in pods))
     (message,) = {condition(pod)["message"] for pod in waiting}
-    assert message.startswith("0/1 nodes are available: only 2 of at least 3 pods of gang train fit together; pod p")
-    assert message.endswith("wants 16, most free 0 (of 16).")
+    assert message.startswith(
+        "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 16, most free 0 (of 16). "
+        "Only 2 of the 3 pods that gang train needs fit together; pod p"
+    )
 
     await site.nodes(b=[16])
     found = await all_bound(site, pods)

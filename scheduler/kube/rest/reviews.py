@@ -71,6 +71,7 @@ NEEDED: Final = (
     Right("patch", "pods", "status"),
     PREEMPTION,
     *(Right(verb, "poddisruptionbudgets", group=_POLICY) for verb in ("list", "watch")),
+    *(Right(verb, "podgroups", group=group) for group in port.POD_GROUPS for verb in ("list", "watch")),
     *(Right(verb, "events", group=_EVENTS) for verb in ("create", "patch")),
 )
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from scheduler.kube.objects import PodCondition, PodObject
 from scheduler.kube.port import (
     FAILED_PODS,
-    KINDS,
+    KINDS_AND_OPTIONAL,
     ApiError,
     ApiFailed,
     ApiNotFound,
@@ -60,7 +60,7 @@ _OF_THE_LEADER: Final = frozenset(
 _THROTTLED: Final = "Too many requests, please try again later."
 _FAILED: Final = "an error on the server has prevented the request from succeeding"
 _TIMING: Final = WatchTiming()
-_EVERY_KIND: Final = frozenset(kind.name for kind in (*KINDS, FAILED_PODS))
+_EVERY_KIND: Final = frozenset(kind.name for kind in (*KINDS_AND_OPTIONAL, FAILED_PODS))
 
 
 class MemoryCluster:

@@ -212,8 +212,11 @@ _OF_PODS: Final[dict[str, Field]] = {
 
 
 def resource_of(kind: Kind[T]) -> str:
-    """Return the plural name of the resource: `/api/v1/namespaces/kube-system/configmaps` is of `configmaps`."""
-    return kind.path.rsplit("/", 1)[-1]
+    """Return the plural name of the resource: `/api/v1/namespaces/kube-system/configmaps` is of `configmaps`.
+
+    Of an optional kind, its name: several API groups may have a resource of one name.
+    """
+    return kind.name if kind.optional else kind.path.rsplit("/", 1)[-1]
 
 
 def namespace_of(kind: Kind[T]) -> str:

@@ -6,7 +6,7 @@ a client does before sending; other invalid Events are rejected. Source of the r
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -116,9 +116,12 @@ class World:
     """All objects of one cluster.
 
     now_s: Unix seconds, for timestamps. history_limit: number of past changes per resource that a watch can get.
+    serves: optional kinds that the server knows.
     """
 
-    def __init__(self, now_s: Callable[[], float], history_limit: int = HISTORY_LIMIT) -> None:
+    def __init__(
+        self, now_s: Callable[[], float], history_limit: int = HISTORY_LIMIT, serves: Iterable[Kind[Any]] = ()
+    ) -> None:
         self._versions = Versions()
         identity = Identity(now_s)
         nodes = Collection[Node]("nodes", self._versions, history_limit)
@@ -133,7 +136,8 @@ class World:
         own = (nodes, pods, namespaces, config_maps, budgets, classes, leases)
         self._collections: dict[str, Collection[Any]] = {collection.resource: collection for collection in own}
         self.selecting = VerbsOfKinds(SELECTING, self._versions, history_limit, identity, self.namespaces)
-        self._collections |= self.storage.collections | self.selecting.collections
+        self.optional = VerbsOfKinds(serves, self._versions, history_limit, identity, self.namespaces)
+        self._collections |= self.storage.collections | self.selecting.collections | self.optional.collections
         self.config_maps = ConfigMaps(config_maps, identity, self.namespaces)
         self.disruption_budgets = PodDisruptionBudgets(budgets, identity, self.namespaces)
         self.leases = Leases(leases, identity)
@@ -164,6 +168,7 @@ class World:
             self.config_maps.delete(name, config_map.metadata.name)
         self.storage.delete_all(name)
         self.selecting.delete_all(name)
+        self.optional.delete_all(name)
         self.namespaces.remove(name)
 
     def compact_history(self) -> None:

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
@@ -25,7 +26,7 @@ from scheduler.kube import objects
 from scheduler.kube.defaults import new_pod
 from scheduler.kube.port import (
     DISRUPTION_BUDGETS,
-    KINDS,
+    KINDS_AND_OPTIONAL,
     NAMESPACES,
     OF_STORAGE,
     PODS,
@@ -171,7 +172,7 @@ def _or(near: list[str]) -> str:
 
 
 async def cluster_view(
-    cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS
+    cluster: Cluster, configuration: SchedulerConfiguration, kinds: Collection[Kind[Any]] = KINDS_AND_OPTIONAL
 ) -> ClusterView:
     """Read the cluster. kinds: the kinds to read. Raises Unreadable if nodes or pods cannot be read."""
     of, handled = empty_view(cluster, configuration, kinds)
@@ -179,6 +180,8 @@ async def cluster_view(
         try:
             await read_all(cluster, one.kind, one.handle)
         except ApiError as error:
+            if is_absent(one, error):
+                continue
             if not left_out(one, error):
                 raise unreadable(one, error) from error
             of.leave_out(one.kind.name)
@@ -224,6 +227,11 @@ def empty_view(
 def left_out(of: Watched[Any], error: ApiError) -> bool:
     """Return whether to answer without these objects: reading them is denied, and they are not essential."""
     return isinstance(error, ApiForbidden) and not of.needed
+
+
+def is_absent(of: Watched[Any], error: ApiError) -> bool:
+    """Return whether to go on as if there were no objects of this kind: the server does not know it, or denies it."""
+    return of.kind.optional and error.status in {HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN}
 
 
 def unreadable(of: Watched[Any], error: ApiError) -> Unreadable:

@@ -60,7 +60,7 @@ class Following:
         self._view = view
         self._handled = handled
         # Names of the kinds whose list is not complete yet.
-        self._unlisted = {one.kind.name for one in handled}
+        self._unlisted = {one.kind.name for one in handled if not one.kind.optional}
         # Why a kind cannot be listed, or is not watched now.
         self._failed: Unreadable | None = None
         self._interrupted: dict[str, str] = {}
@@ -107,7 +107,7 @@ class Following:
     def _trouble(self, one: Watched[Any], _kind: object, error: ApiError | None) -> None:
         """Record a failure. A kind that was listed once may fail for a while, because the watch is retried."""
         self._interrupted.pop(one.kind.name, None)
-        if error is None:
+        if error is None or one.kind.optional:
             return
         if one.kind.name not in self._unlisted:
             self._interrupted[one.kind.name] = error.message

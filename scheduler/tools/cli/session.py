@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from config.protocol import names
 from config.protocol.inventory import Card, InventoryError, decode
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.kube.port import KINDS, NODES, ApiError, ApiForbidden, Kind
+from scheduler.kube.port import KINDS_AND_OPTIONAL, NODES, ApiError, ApiForbidden, Kind
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.client_config.overrides import NO_OVERRIDES, Overrides
@@ -126,7 +126,9 @@ async def connected(
         raise Unreadable(str(error)) from error
 
 
-def asked(target: Target, question: Callable[[ClusterView], Awaitable[R]], kinds: Collection[Kind[Any]] = KINDS) -> R:
+def asked(
+    target: Target, question: Callable[[ClusterView], Awaitable[R]], kinds: Collection[Kind[Any]] = KINDS_AND_OPTIONAL
+) -> R:
     """Read the cluster and return the answer to `question`. Standard error names omitted objects.
 
     Raises Unanswerable.

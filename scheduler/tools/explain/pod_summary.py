@@ -78,7 +78,7 @@ def explain(reading: ClusterSnapshot, pod: Pod, node: str = "", mistaken: tuple[
     if gate:
         words.append(f"It is gated and is not scheduled until the gate is removed: {gate}.")
     if pod.gang is not None and engine.queue.gangs.starts_together(pod):
-        gang = f"pods of gang {pod.gang.key.name}, at least {engine.queue.gangs.minimum(pod.gang.key)} in all"
+        gang = f"pods of {pod.gang.key}, at least {engine.queue.gangs.minimum(pod.gang.key)} in all"
         words.append(f"It starts together with other {gang}. This answer is about this pod alone.")
     words.append(asks(pod, reading.unit_mib))
     state = "gated" if gate else "waits" if ours else "foreign"

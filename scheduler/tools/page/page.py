@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from scheduler.kube.port import KINDS
+from scheduler.kube.port import KINDS_AND_OPTIONAL
 from scheduler.process.output import show_text
 from scheduler.tools.cli.asking import ClusterView, empty_view, tell_unread
 from scheduler.tools.cli.following import Following
@@ -30,7 +30,7 @@ async def _serve(target: Target, port: int) -> None:
         view.reading.engine.run_hint(time.monotonic())
 
     async with session(target, WATCHES) as of:
-        view, handled = empty_view(of.cluster, of.configuration, KINDS)
+        view, handled = empty_view(of.cluster, of.configuration, KINDS_AND_OPTIONAL)
         view.namespace = of.namespace
         following = Following(view, handled)
         async with page_served(view, following.problem, port) as url:

@@ -149,15 +149,18 @@ class CountedWrites(Faults):
 
 
 class Wire(MemoryCluster):
-    """One process's client. told: by the name of the kind. garbled: names of objects that arrive undecodable.
+    """One process's client. told, connections: by the name of the kind.
 
+    garbled: names of objects that arrive undecodable.
     heard: number of events, without bookmarks, and of answers.
     """
 
     def __init__(self, world: World, posts: Posts, *, latency_s: float = 0.0, seed: int = 0) -> None:
         super().__init__(world, faults=Faults(seed), latency_s=latency_s)
         self.posts = posts
-        self.told = {kind.name: Told() for kind in (*port.KINDS, port.FAILED_PODS, port.lease_kind("", ""))}
+        watched = (*port.KINDS_AND_OPTIONAL, port.FAILED_PODS, port.lease_kind("", ""))
+        self.told = {kind.name: Told() for kind in watched}
+        self.connections: Counter[str] = Counter()
         self.garbled: set[str] = set()
         self.heard = 0
         # UID -> the first annotations that named the pod's cards, as this process received them.
@@ -174,6 +177,7 @@ class Wire(MemoryCluster):
 
     async def watch(self, kind: Kind[T], since: str | None) -> AsyncIterator[list[WatchEvent[T]]]:
         told = self.told[kind.name]
+        self.connections[kind.name] += 1
         async with aclosing(cast("Any", super().watch(kind, since))) as batches:
             async for batch in batches:
                 events = [self._garble(event) for event in batch]
