@@ -8,13 +8,11 @@ The service and the simulator drive the same engine.
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Final
 
 from scheduler.core.agenda import Agenda, AgendaStep
 from scheduler.core.attempts import Attempts, Decision, DelayedMessages
-from scheduler.core.effects import Nominate
 from scheduler.core.gang_attempts import GangAttempts
-from scheduler.core.held_gangs import HeldGangs
+from scheduler.core.gang_messages import GangMessages
 from scheduler.core.hints import Hints
 from scheduler.core.ledger_audit import LedgerAudit
 from scheduler.core.nomination_checks import NominationChecks
@@ -28,13 +26,11 @@ from scheduler.core.what_if_queries import WhatIfQueries
 from scheduler.kube import objects
 from scheduler.pods.gang import GangKey
 from scheduler.pods.pod import RUNNING, Pod
+from scheduler.queue.gangs import Standing
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.audit import NodeAudit, audit_node
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
-
-# Attempts after errors for which the place of a pod of a gang is kept: with their back-offs, for seven seconds.
-_MOST_ERRORS: Final = 3
 
 
 class Engine:
@@ -66,12 +62,13 @@ class Engine:
         self.reservations = Reservations(shared, after_s=reserve_after_s)
         self._checks = NominationChecks(shared, self.reservations)
         self._hints = Hints(shared, self.searches, self._checks)
-        gangs = GangAttempts(shared, self.searches)
-        self._attempts = Attempts(shared, self.searches, self._hints, gangs)
+        messages = GangMessages(shared)
+        self._gangs = GangAttempts(shared, self.searches, messages)
+        self._attempts = Attempts(shared, self.searches, self._hints, self._gangs)
         self.reevaluation = Reevaluation(shared, self.searches, self._hints)
         self.audit = LedgerAudit(tables, period_s=audit_period_s)
         works = self._attempts, self.searches, self.reservations, DelayedMessages(shared)
-        self._agenda = Agenda(self._hints, works, (self.reevaluation, self.audit, HeldGangs(shared)), transaction=gangs)
+        self._agenda = Agenda(self._hints, works, (self.reevaluation, self.audit, messages), transaction=self._gangs)
         self.queries = WhatIfQueries(tables, cycles, self.nominations)
 
     # Watch events
@@ -92,7 +89,7 @@ class Engine:
         if self.tables.record(pod.key.uid) is None or pod.key.uid in self.queue:
             self.queue.add_or_update(pod, now_s, self._shared.class_of, since_s)
             self.searches.updated(pod)
-        if self.tables.record(pod.key.uid) is None and not self.queue.gangs.starts_together(pod):
+        if self.tables.record(pod.key.uid) is None and self.queue.gangs.standing(pod) is Standing.ALONE:
             self.nominations.shown(pod)
             kept = self.nominations.of(pod.key.uid)
             if kept is not None and kept.reserved and self._shared.class_of(kept.pod) != self._shared.class_of(pod):
@@ -186,7 +183,8 @@ class Engine:
 
     def next_ready_s(self) -> float | None:
         """Return the time from which `decide` may have work even if nothing happens; None if never."""
-        ends_s = (self.queue.next_ready_s(), self.tables.rejections.next_s(), self.searches.next_ready_s())
+        ready = self.queue, self.searches, self._gangs
+        ends_s = (self.tables.rejections.next_s(), *(one.next_ready_s() for one in ready))
         return min((end_s for end_s in ends_s if end_s is not None), default=None)
 
     def next_step_s(self) -> float:
@@ -217,30 +215,15 @@ class Engine:
 
     def bound(self, placement: Placement) -> None:
         """Record that the API server bound the pod."""
+        self._gangs.bound(placement.pod.key.uid)
         self.tables.confirm(placement.pod.key.uid)
         self.queue.done(placement.pod.key.uid)
 
     def bind_failed(self, placement: Placement, now_s: float, *, longest_backoff_s: float = 0.0) -> None:
         """Undo the placement of a pod that was not bound. longest_backoff_s: see `SchedulingQueue.failed`.
 
-        The pod stays in the queue until the watch shows its deletion.
+        The pod stays in the queue until the watch shows its deletion. If others of its gang are bound, it keeps its
+        place for some seconds.
         """
-        pod = placement.pod
-        self._cycles[pod.scheduler_name].unreserve(pod)
-        if self.tables.record(pod.key.uid) is not None:
-            # Another scheduler bound it.
-            self.queue.done(pod.key.uid)
-        else:
-            self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
-            self._keep_place(placement)
-            if pod.nominated_node:
-                # Its status still names the node that it was nominated to.
-                self._shared.pending.append(Nominate(pod))
-            self._shared.retries.extend(self.nominations.pod_gone(pod.key.uid))
-
-    def _keep_place(self, placement: Placement) -> None:
-        """Keep the place of a pod for its next attempt, if other pods of its gang are bound and wait for it."""
-        pod = placement.pod
-        in_part = pod.gang is not None and self.queue.gangs.is_in_part(pod.gang.key)
-        if in_part and self.queue.errors(pod.key.uid) <= _MOST_ERRORS:
-            self.nominations.nominate(pod, placement.node, placement.cards)
+        if not self._gangs.keeps(placement, now_s):
+            self._shared.give_up(placement.pod, now_s, longest_backoff_s)

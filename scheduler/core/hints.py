@@ -12,10 +12,11 @@ from typing import TypeVar
 import numpy as np
 
 from scheduler.core.agenda import Rank, Work
-from scheduler.core.effects import Effect
+from scheduler.core.effects import Effect, Nominate
 from scheduler.core.nomination_checks import NominationChecks
 from scheduler.core.preemption_searches import Searches
-from scheduler.core.shared import ClassKey, Shared
+from scheduler.core.shared import Shared
+from scheduler.framework.runtime import Signature
 from scheduler.pods.pod import Pod
 from scheduler.queue.waking import QueueingHint
 from scheduler.state.amounts import AvailableOnRows
@@ -45,6 +46,9 @@ class Hints(Work):
             return _taken(self._shared.pending)
         self._tables.rejections.expire(now_s)
         self.note_cluster_events()
+        self._queue.settle_gangs(now_s)
+        for pod in _taken(self._queue.gangs.gathered):
+            self._forget_nomination(pod)
         for uid in self._searches.take_ready(now_s):
             self._queue.try_again(uid, now_s)
         for pod in _taken(self._shared.retries):
@@ -80,7 +84,13 @@ class Hints(Work):
             self._searches.note_events(events)
             self._checks.note_events(events)
 
-    def _reclassify(self, hint: QueueingHint, key: ClassKey, now_s: float) -> None:
+    def _forget_nomination(self, pod: Pod) -> None:
+        """Drop what belongs to a pod that was placed alone and waits with its gang now."""
+        self._searches.left(pod.key.uid)
+        if self._shared.nominations.remove(pod.key.uid) is not None and pod.nominated_node:
+            self._shared.pending.append(Nominate(pod))
+
+    def _reclassify(self, hint: QueueingHint, key: tuple[str, Signature], now_s: float) -> None:
         pod, cycle = hint.pod, self._shared.cycles[hint.pod.scheduler_name]
         minimum = cycle.minimum_of_class(pod, key[1])
         # The state of the pod's claims changed, but still no node can take it, so its message is stale.

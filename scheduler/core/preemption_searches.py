@@ -238,7 +238,7 @@ class Searches(Work):
         if due is None:
             return None
         pod = due.pod
-        if not self._waits(pod):
+        if self._queue.state(pod.key.uid) not in _WAITING:
             self._give_up(due)
             return None
         if self._queue.awaits_hint(self._shared.class_of(pod)):
@@ -246,10 +246,6 @@ class Searches(Work):
             self._preemptors.put_back(due)
             return None
         return self._begin(pod, due, self._no_fit(pod) if due.unanswered else None)
-
-    def _waits(self, pod: Pod) -> bool:
-        """Return whether the pod waits and may be placed alone."""
-        return self._queue.state(pod.key.uid) in _WAITING and not self._queue.gangs.starts_together(pod)
 
     def _give_up(self, due: DueSearch) -> None:
         """Stop searching for this pod, because its own attempt comes first. Other pods of its class use the events."""
@@ -265,7 +261,7 @@ class Searches(Work):
     def _step(self, search: _Search, now_s: float) -> tuple[_PostFiltered | None, bool]:
         """Return (result to report or to carry out, whether the search has ended)."""
         pod, due = search.pod, search.due
-        waits = self._waits(pod)
+        waits = self._queue.state(pod.key.uid) in _WAITING
         with self._nominations.seen_by(pod):
             sought = next(search.steps, _NO_ANSWER) if waits else _NO_ANSWER
         if sought is None:

@@ -79,10 +79,9 @@ class Reevaluation(BackgroundWork):
 
     def _evaluate(self, entry: Entry, now_s: float) -> Sequence[Effect]:
         pod = entry.pod
-        told = self._queue.state(pod.key.uid) is not PodState.UNSCHEDULABLE or entry.queued_s > self._began_s
-        if told or self._queue.gangs.starts_together(pod):
+        if self._queue.state(pod.key.uid) is not PodState.UNSCHEDULABLE or entry.queued_s > self._began_s:
             self._evaluation = None
-            return ()  # an attempt in this round is news enough; the group's own attempts judge a pod of a gang
+            return ()  # an attempt in this round is news enough
         if self._evaluation is None:
             key = self._key(pod)
             if key in self._known:

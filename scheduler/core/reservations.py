@@ -111,10 +111,6 @@ class Reservations(Work):
                 self._expire(kept, now_s)
         reserved = self._nominations.reserved
         self._to_search = self._queue.longest.first(now_s - self._after_s, now_s, without=reserved)[:_MOST_SEARCHED]
-        for starving in self._to_search:
-            if self._queue.gangs.starts_together(starving.pod):
-                # A reservation for one pod of a gang is of no use, and others must not wait behind it.
-                self._queue.pass_over(starving.pod.key.uid, now_s + _PASSED_OVER_S)
         self._search_next()
 
     def _search_next(self) -> None:
@@ -126,8 +122,7 @@ class Reservations(Work):
 
     def _may_have(self, pod: Pod) -> bool:
         """Return whether the pod still waits without a nomination and its priority has no reservation."""
-        alone = not self._queue.gangs.starts_together(pod)
-        waits = alone and self._queue.state(pod.key.uid) is PodState.UNSCHEDULABLE
+        waits = self._queue.state(pod.key.uid) is PodState.UNSCHEDULABLE
         return waits and self._nominations.of(pod.key.uid) is None and pod.priority not in self._nominations.reserved
 
     def _steps(self, pod: Pod) -> Generator[None, None, Candidate | None]:

@@ -2,20 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-from scheduler.core.effects import Effect
+from scheduler.core.effects import Effect, Nominate
 from scheduler.core.outlet import Outlet, Unlimited
 from scheduler.core.scheduling_cycle import SchedulingCycle
 from scheduler.framework.runtime import Signature
-from scheduler.pods.gang import GangKey
 from scheduler.pods.pod import Pod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.state.nominations import Nominations
 from scheduler.state.tables import Tables
-
-# Scheduler name, signature, gang.
-ClassKey: TypeAlias = tuple[str, Signature, GangKey | None]
 
 
 @dataclass(slots=True)
@@ -34,7 +29,19 @@ class Shared:
     retries: list[Pod] = field(default_factory=list)
     pending: list[Effect] = field(default_factory=list)
 
-    def class_of(self, pod: Pod) -> ClassKey:
-        """Return a key that is equal for pods that every rule treats alike and that are attempted alike."""
-        gang = None if pod.gang is None else pod.gang.key
-        return pod.scheduler_name, self.cycles[pod.scheduler_name].signature(pod), gang
+    def give_up(self, pod: Pod, now_s: float, longest_backoff_s: float = 0.0) -> None:
+        """Undo the placement of a pod that was not bound. longest_backoff_s: see `SchedulingQueue.failed`."""
+        self.cycles[pod.scheduler_name].unreserve(pod)
+        if self.tables.record(pod.key.uid) is not None:
+            # Another scheduler bound it.
+            self.queue.done(pod.key.uid)
+            return
+        self.queue.failed(pod.key.uid, now_s, longest_s=longest_backoff_s)
+        if pod.nominated_node:
+            # Its status still names the node that it was nominated to.
+            self.pending.append(Nominate(pod))
+        self.retries.extend(self.nominations.pod_gone(pod.key.uid))
+
+    def class_of(self, pod: Pod) -> tuple[str, Signature]:
+        """Return a key that is equal for pods that every rule treats alike."""
+        return pod.scheduler_name, self.cycles[pod.scheduler_name].signature(pod)

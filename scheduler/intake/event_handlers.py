@@ -18,7 +18,7 @@ from scheduler.intake.reports import Reports
 from scheduler.kube import objects
 from scheduler.kube.port import SERVICES, Changed, Deleted, Kind, ListBegins, ListEnds, Undecodable, WatchEvent
 from scheduler.kube.problem import Problem
-from scheduler.kube.scheduling import PodGroup
+from scheduler.kube.scheduling import PodGroupObject
 from scheduler.kube.size_limits import TOO_LARGE, node_excess
 from scheduler.pods.gang import GangKey
 from scheduler.pods.mistakes import forgotten, misspelt, misspelt_as, mistakes, node_mistakes
@@ -171,8 +171,8 @@ class EventHandlers:
                 # The last readable version stays in effect.
                 self._reports.problem(Problem("PodDisruptionBudget", event.name, event.error, on_object=False))
 
-    def pod_groups(self, api_group: str, events: Iterable[WatchEvent[PodGroup]]) -> None:
-        """Record how many pods each PodGroup needs. api_group: one of `port.POD_GROUPS`."""
+    def pod_groups(self, api_group: str, events: Iterable[WatchEvent[PodGroupObject]]) -> None:
+        """Record how many pods each PodGroup needs. api_group: one of `scheduling.POD_GROUPS`."""
         for event in events:
             if isinstance(event, Changed | Deleted):
                 meta = event.object.metadata

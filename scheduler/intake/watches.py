@@ -21,6 +21,7 @@ from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.kube import port
 from scheduler.kube.port import Cluster, Kind, ListBegins, ListEnds, T, WatchEvent
 from scheduler.kube.reflector import Backoff, WatchBackoff, reflect
+from scheduler.kube.scheduling import OPTIONAL, POD_GROUPS
 from scheduler.leader.leader_election import TakeOver
 from scheduler.leader.leadership import VersionBarrier
 from scheduler.metrics.observer import ServiceObserver
@@ -40,7 +41,7 @@ _AT_WORK_WITHIN_S: Final = 60.0
 _HANDED_OVER_WITHIN_S: Final = 1.0
 
 # Scheduling of other pods does not depend on them.
-_NOT_NEEDED: Final[tuple[Kind[Any], ...]] = (port.FAILED_PODS, *port.OPTIONAL)
+_NOT_NEEDED: Final[tuple[Kind[Any], ...]] = (port.FAILED_PODS, *OPTIONAL)
 
 log = structlog.get_logger()
 
@@ -68,7 +69,7 @@ class Watched(Generic[T]):
 
 
 def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[Watched[Any], ...]:
-    """All watched kinds: `port.KINDS_AND_OPTIONAL`.
+    """All watched kinds: `scheduling.KINDS_AND_OPTIONAL`.
 
     Pods come last, because they are listed after the fencing delay.
     """
@@ -80,7 +81,7 @@ def watched(handlers: EventHandlers, volume_handlers: VolumeHandlers) -> tuple[W
         *(Watched(kind, partial(handlers.selecting, kind), needed=False) for kind in port.SELECTING),
         *(
             Watched(kind, partial(handlers.pod_groups, api_group), needed=False)
-            for api_group, kinds in port.POD_GROUPS.items()
+            for api_group, kinds in POD_GROUPS.items()
             for kind in kinds
         ),
         *(Watched(kind, partial(volume_handlers.handle, kind), needed=False) for kind in port.OF_STORAGE),
@@ -119,7 +120,7 @@ class Watches:
         self._wake = wake
         self._watched = watched(handlers, volume_handlers)
         # Without the budgets nothing is preempted, and without its PodGroup no gang starts; everything else works.
-        may_come_later = (port.DISRUPTION_BUDGETS, *port.OPTIONAL)
+        may_come_later = (port.DISRUPTION_BUDGETS, *OPTIONAL)
         self._unlisted = {one.kind.name for one in self._watched if one.kind not in may_come_later}
         self.contact = contact
         self.listed = asyncio.Event()

@@ -4,14 +4,14 @@
 suite runs against both.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from config.protocol import names
-from scheduler.kube import leases, objects, scheduling, selecting, storage
+from scheduler.kube import leases, objects, selecting, storage
 
 # kube-apiserver asks for one second; a day would be a day without bindings.
 LONGEST_RETRY_AFTER_S: Final = 30.0
@@ -82,23 +82,6 @@ REPLICATION_CONTROLLERS: Final = Kind(
 REPLICA_SETS: Final = Kind("replicasets", selecting.ReplicaSet, "/apis/apps/v1/replicasets")
 STATEFUL_SETS: Final = Kind("statefulsets", selecting.StatefulSet, "/apis/apps/v1/statefulsets")
 SELECTING: Final[tuple[Kind[Any], ...]] = (SERVICES, REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS)
-# By the API group that serves them. Most clusters have none of these kinds.
-NATIVE_GROUP: Final = "scheduling.k8s.io"
-PLUGINS_GROUP: Final = "scheduling.x-k8s.io"
-VOLCANO_GROUP: Final = "scheduling.volcano.sh"
-
-
-def _pod_groups(api_group: str, version: str) -> Kind[scheduling.PodGroup]:
-    name = f"podgroups.{version}.{api_group}"
-    return Kind(name, scheduling.PodGroup, f"/apis/{api_group}/{version}/podgroups", optional=True)
-
-
-POD_GROUPS: Final[Mapping[str, Sequence[Kind[scheduling.PodGroup]]]] = {
-    # v1alpha2 in 1.36, v1beta1 in 1.37.
-    NATIVE_GROUP: (_pod_groups(NATIVE_GROUP, "v1beta1"), _pod_groups(NATIVE_GROUP, "v1alpha2")),
-    PLUGINS_GROUP: (_pod_groups(PLUGINS_GROUP, "v1alpha1"),),
-    VOLCANO_GROUP: (_pod_groups(VOLCANO_GROUP, "v1beta1"),),
-}
 # Only `what-if` reads these: an existing pod contains its priority.
 PRIORITY_CLASSES: Final = Kind("priorityclasses", objects.PriorityClass, "/apis/scheduling.k8s.io/v1/priorityclasses")
 
@@ -110,10 +93,7 @@ def lease_kind(namespace: str, name: str) -> Kind[leases.Lease]:
 
 
 _OF_EVERY_POD: Final[tuple[Kind[Any], ...]] = (PODS, NODES, NAMESPACES, CONFIG_MAPS, DISRUPTION_BUDGETS)
-# Without them everything else works.
-OPTIONAL: Final[tuple[Kind[Any], ...]] = tuple(kind for kinds in POD_GROUPS.values() for kind in kinds)
 KINDS: Final = (*_OF_EVERY_POD, *OF_STORAGE, *SELECTING)
-KINDS_AND_OPTIONAL: Final = (*KINDS, *OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,9 +252,8 @@ class _Pace(Generic[T]):
         """Record an answer of the server. complete: whether the list is complete, so that changes follow."""
         self._on_answer(self._kind, opened)
         self._listing = not complete
-        if complete and self._reported is not None:
-            self._reported = None
-            self._on_trouble(self._kind, None)
+        if complete:
+            self._works()
 
     def progressed(self) -> None:
         """Record that a connection reached a new version."""
@@ -265,6 +264,7 @@ class _Pace(Generic[T]):
         if error is None and lasted_s >= _LONG_ENOUGH_S:
             return 0.0
         if self._kind.optional and error is not None and error.status == HTTPStatus.NOT_FOUND:
+            self._works()
             return self._backoff.dear.at_least_s(_ABSENT_S)
         if lasted_s >= _STEADY_S:
             self._failures.clear()
@@ -277,6 +277,11 @@ class _Pace(Generic[T]):
         backoff = self._backoff.cheap if cheap else self._backoff.dear
         asked_s = error.retry_after_s if isinstance(error, port.ApiThrottled) else 0.0
         return max(backoff.delay_s(self._failures[sort]), backoff.at_least_s(asked_s))
+
+    def _works(self) -> None:
+        if self._reported is not None:
+            self._reported = None
+            self._on_trouble(self._kind, None)
 
     def _report(self, error: port.ApiError) -> None:
         reported = (type(error), error.message)

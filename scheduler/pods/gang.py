@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from config.protocol import names
 from scheduler.kube import objects
-from scheduler.kube.port import NATIVE_GROUP, PLUGINS_GROUP, VOLCANO_GROUP
+from scheduler.kube.scheduling import NATIVE_GROUP, PLUGINS_GROUP, VOLCANO_GROUP
 
 # Pods that are placed in one transaction. Nothing else is decided meanwhile, for up to a millisecond for each pod.
 MOST_TOGETHER: Final = 512

@@ -35,6 +35,7 @@ class PodState(Enum):
     """State of a pod; see the diagram in scheduling_queue.py."""
 
     GATED = auto()
+    GATHERED = auto()
     ACTIVE = auto()
     THROTTLED = auto()
     BACKING_OFF = auto()

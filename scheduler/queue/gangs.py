@@ -1,24 +1,31 @@
-"""Waiting pods by gang: whether they may be queued, and whether they must be placed together.
+"""Gangs of waiting pods: whether a gang is held, is attempted as a whole, or its pods are attempted alone.
 
-    too few exist, none runs        held: gated until enough exist
-    enough exist                    together: one attempt for all, with a back-off that the gang's pods share
-    enough have a node, but for one alone: ordinary pods
-    too few exist, some run         alone: the others have ended, so the gang has started
+    HELD      too few pods exist, or what they need is not known: its pods are GATED
+    TOGETHER  one attempt for all; its pods are GATHERED
+    ALONE     all but one of those it needs have a node, or some run and too few exist, so the others have ended
 
-Owned by the scheduling queue. No method awaits, so each one is atomic. now_s: monotonic seconds.
+    Of a gang that is TOGETHER:
+
+    asleep ── an event of the cluster, or a change of the gang ──▶ due ── back-off ended ──▶ ready: its first pod, the
+      ▲                                                                                      leader, is ACTIVE
+      └─────────────────────────────── attempt in vain ◀───────────────────────────────────────┘
+
+Pods in flight are not counted here: those that are placed are counted by the tables. Owned by the scheduling queue. No
+method awaits, so each one is atomic. now_s: monotonic seconds.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from itertools import chain, islice
 from math import inf
 from typing import Final
 
-from scheduler.pods.gang import MOST_TOGETHER, GangKey
-from scheduler.pods.pod import Pod
+from scheduler.pods.gang import MOST_TOGETHER, Gang, GangKey
+from scheduler.pods.pod import Pod, expect
 from scheduler.queue.backoff import backoff_s
-from scheduler.queue.entry import Entry
+from scheduler.queue.entry import Entry, PodState
 from scheduler.queue.heap import Heap
 from scheduler.state.gang_members import GangMembers
 
@@ -26,21 +33,38 @@ _INITIAL_S: Final = 1.0
 _MAX_S: Final = 10.0
 # Most gangs are complete sooner.
 _TOLD_AFTER_S: Final = 5.0
+# Pods that move in one step, because a gang may have thousands.
+_MOST_MOVED: Final = 256
+# Gangs that become ready in one step.
+_MOST_LED: Final = 64
+
+
+class Standing(Enum):
+    """How the pods of a gang are attempted; see the module."""
+
+    HELD = auto()
+    TOGETHER = auto()
+    ALONE = auto()
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """Waiting pods of a gang. held: those that wait for others to exist. unreadable: those without a valid minimum.
+class _Gang:
+    """Waiting pods of one gang. unreadable: those without a valid minimum. minimums, priorities: of the others.
 
-    minimums, priorities: of its pods.
-    failures: attempts in vain since the last one that helped. ready_s: end of the back-off.
+    standing, reason, numbers: as of the last settlement: why it is HELD, and how many exist. to_move: pods that may not
+    be where the standing wants them. failures: attempts in vain since the last one that helped. ready_s: end of the
+    back-off.
     """
 
     pods: dict[Entry, None] = field(default_factory=dict)
-    held: dict[Entry, None] = field(default_factory=dict)
     unreadable: dict[Entry, None] = field(default_factory=dict)
     minimums: Counter[int] = field(default_factory=Counter)
     priorities: Counter[int] = field(default_factory=Counter)
+    standing: Standing = Standing.HELD
+    reason: str = ""
+    numbers: str = ""
+    to_move: list[Entry] = field(default_factory=list)
+    leader: Entry | None = None
     failures: int = 0
     ready_s: float = -inf
 
@@ -48,158 +72,276 @@ class _Waiting:
 class Gangs:
     """Waiting pods of each gang that nothing else gates. members: pods with a node.
 
-    untold: gangs with held pods, by the time from which their owners are to be told.
+    untold: gangs with held pods, by the time from which their owners are to be told. gathered: pods that no longer wait
+    alone, for the owner of the nominations. asleep: gangs that wait for an event.
     """
 
     def __init__(self, members: GangMembers) -> None:
         self.members = members
+        self.untold: Heap[float, GangKey] = Heap()
+        self.gathered: list[Pod] = []
         # Minimums that PodGroups say.
         self._described: dict[GangKey, int] = {}
-        self.untold: Heap[float, GangKey] = Heap()
-        self._waiting: dict[GangKey, _Waiting] = {}
+        self._gangs: dict[GangKey, _Gang] = {}
+        self._changed: dict[GangKey, None] = {}
+        self._moving: dict[GangKey, None] = {}
+        self.asleep: dict[GangKey, None] = {}
+        self._woken: dict[GangKey, None] = {}
+        self._due: Heap[float, GangKey] = Heap()
+        # The gang of the attempt that is being made.
+        self._attempted: GangKey | None = None
+
+    # Changes
 
     def describe(self, key: GangKey, minimum: int | None) -> None:
         """Set how many pods a PodGroup says must start together; None if it does not exist."""
-        if self._described.get(key) == minimum:
-            return
         if minimum is None:
-            del self._described[key]
+            self._described.pop(key, None)
         else:
             self._described[key] = minimum
-        self.members.note_changed(key)
+        self._changed[key] = None
 
-    def join(self, entry: Entry) -> None:
-        """Count a waiting pod as it is now; no effect without a gang."""
-        self.leave(entry)
+    def change(self, pod: Pod) -> None:
+        """Record that a pod of a gang came, changed or went."""
+        if pod.gang is not None:
+            self._changed[pod.gang.key] = None
+
+    def note_events(self) -> None:
+        """Record that something in the cluster changed that may help any gang."""
+        self._woken.update(self.asleep)
+        self.asleep.clear()
+
+    def join(self, entry: Entry) -> Standing:
+        """Count a waiting pod as it is now. Return how it is attempted."""
         gang = entry.pod.gang
+        if gang is None or (entry.gang, entry.gang_priority) != (gang, entry.pod.priority):
+            self.leave(entry)
         if gang is None:
-            return
-        entry.gang = gang
-        waiting = self._waiting.setdefault(gang.key, _Waiting())
-        if gang.problem:
-            waiting.unreadable[entry] = None
-            return
-        waiting.pods[entry] = None
-        waiting.minimums[gang.minimum] += 1
-        waiting.priorities[entry.pod.priority] += 1
-        entry.gang_priority = entry.pod.priority
+            return Standing.ALONE
+        found, is_new = self._gangs.get(gang.key), False
+        if found is None:
+            found, is_new = self._gangs.setdefault(gang.key, _Gang()), True
+        if entry.gang is None:
+            self._count(entry, gang, found)
+        if is_new:
+            found.standing, found.reason, found.numbers = self._standing(gang.key, found)
+        return Standing.HELD if gang.problem else found.standing
 
     def leave(self, entry: Entry) -> None:
         """Uncount a pod, as it was when it was counted."""
         gang, entry.gang = entry.gang, None
         if gang is None:
             return
-        waiting = self._waiting[gang.key]
-        for pods in (waiting.pods, waiting.held, waiting.unreadable):
-            pods.pop(entry, None)
+        found = self._gangs[gang.key]
+        found.unreadable.pop(entry, None)
         if not gang.problem:
-            _uncount(waiting.minimums, gang.minimum)
-            _uncount(waiting.priorities, entry.gang_priority)
-        if not waiting.pods and not waiting.unreadable:
-            del self._waiting[gang.key]
+            del found.pods[entry]
+            _uncount(found.minimums, gang.minimum)
+            _uncount(found.priorities, entry.gang_priority)
+        if found.leader is entry:
+            found.leader = None
+            self._due.push(gang.key, found.ready_s)
+        self._forget_if_empty(gang.key, found)
 
-    def hold(self, entry: Entry, now_s: float) -> None:
-        """Record that the pod waits for others to exist."""
-        if entry.gang is not None:
-            if not entry.gang.problem:
-                self._waiting[entry.gang.key].held[entry] = None
-            self.tell_later(entry.gang.key, now_s)
+    # Pods to move
+
+    @property
+    def settled(self) -> bool:
+        """Whether no pod has to move, now or later."""
+        return not (self._changed or self.members.changed or self._moving or self._woken or self._due)
+
+    def take_misplaced(self, now_s: float) -> Iterator[Entry]:
+        """Yield pods that are not where the standing of their gang wants them. The caller moves each one at once."""
+        self._changed.update(dict.fromkeys(self.members.take_changed()))
+        for key in [*islice(self._changed, _MOST_MOVED)]:
+            del self._changed[key]
+            if (found := self._gangs.get(key)) is not None:
+                self._settle(key, found, now_s)
+        left = _MOST_MOVED
+        while self._moving and left:
+            key = next(iter(self._moving))
+            found = self._gangs.get(key)
+            while found is not None and found.to_move and left:
+                entry = found.to_move.pop()
+                left -= 1
+                if entry in found.pods and _is_misplaced(entry, found):
+                    yield entry
+            if found is None or not found.to_move:
+                del self._moving[key]
+
+    def take_ready(self, now_s: float) -> Iterator[Entry]:
+        """Yield the new leader of each gang that is ready. The caller makes it ACTIVE at once."""
+        for key in [*islice(self._woken, _MOST_MOVED)]:
+            del self._woken[key]
+            self._due.push(key, self._gangs[key].ready_s)
+        for key in [*islice(self._due.pop_until(now_s), _MOST_LED)]:
+            found = self._gangs[key]
+            if found.standing is not Standing.TOGETHER or found.leader is not None:
+                continue
+            found.leader = next((entry for entry in found.pods if entry.state is PodState.GATHERED), None)
+            if found.leader is not None:
+                yield found.leader
+            elif key in self._moving:
+                self._due.push(key, now_s)
+            else:
+                self.asleep[key] = None
+
+    def next_ready_s(self) -> float | None:
+        """Return the time from which pods may have to move; None if none."""
+        if self._changed or self._moving or self._woken:
+            return -inf
+        first = self._due.first()
+        return None if first is None else first[0]
+
+    # Attempts
+
+    def is_led_by(self, entry: Entry) -> bool:
+        """Return whether an attempt for this pod is one for its gang."""
+        return entry.gang is not None and self._gangs[entry.gang.key].leader is entry
+
+    def begin(self, key: GangKey) -> Sequence[Entry]:
+        """Return pods for the attempt of a gang, which has begun: as many as may start together."""
+        found, self._attempted = self._gangs[key], key
+        waiting = (entry for entry in found.pods if entry.state is PodState.GATHERED or entry is found.leader)
+        return [*islice(waiting, MOST_TOGETHER)]
+
+    def postpone(self, key: GangKey, until_s: float) -> None:
+        """Back off until then. The caller gathers the leader."""
+        found = self._gangs[key]
+        found.leader, found.ready_s = None, max(found.ready_s, until_s)
+        self._due.push(key, found.ready_s)
+
+    def tried(self, key: GangKey, now_s: float, *, in_vain: bool, again: bool = False) -> Entry | None:
+        """Record an attempt; see `SchedulingQueue.gang_tried`. Return its leader if that was not taken."""
+        sleeps, self._attempted = in_vain and not again, None
+        if not sleeps:
+            self._changed[key] = None
+        found = self._gangs[key]
+        leader, found.leader = found.leader, None
+        found.failures = found.failures + 1 if in_vain else 0
+        found.ready_s = now_s + backoff_s(found.failures, initial_s=_INITIAL_S, max_s=_MAX_S)
+        self._due.discard(key)
+        if sleeps:
+            self.asleep[key] = None
+        self._forget_if_empty(key, found)
+        return leader
+
+    # What is known of a gang
+
+    def minimum(self, key: GangKey) -> int:
+        """Return how many pods must start together: as the PodGroup says, or the largest minimum of waiting pods."""
+        if key.api_group:
+            return self._described.get(key, 0)
+        found = self._gangs.get(key)
+        return 0 if found is None else max(found.minimums, default=0)
+
+    def is_in_part(self, key: GangKey, minimum: int) -> bool:
+        """Return whether some pods of the gang have a node, but too few, and none runs."""
+        return 0 < self.members.placed(key) < minimum and not self.members.runs(key)
+
+    def standing(self, pod: Pod) -> Standing:
+        """Return how the pod is attempted, as of the last settlement."""
+        if pod.gang is None:
+            return Standing.ALONE
+        found = self._gangs.get(pod.gang.key)
+        return Standing.HELD if pod.gang.problem or found is None else found.standing
+
+    def held(self, key: GangKey) -> Sequence[Entry]:
+        """Return the pods that are held, and those without a valid minimum."""
+        found = self._gangs.get(key)
+        if found is None:
+            return ()
+        return [*found.unreadable, *(found.pods if found.standing is Standing.HELD else ())]
+
+    def gathered_of(self, key: GangKey) -> Sequence[Entry]:
+        """Return the pods that wait for the gang's next attempt."""
+        found = self._gangs.get(key)
+        return () if found is None else [entry for entry in found.pods if entry.state is PodState.GATHERED]
+
+    def gate(self, pod: Pod) -> tuple[str, str]:
+        """Return why the pod is held, and the numbers; "" if it is not."""
+        if pod.gang is None or pod.gang.problem:
+            return "" if pod.gang is None else pod.gang.problem, ""
+        found = self._gangs.get(pod.gang.key)
+        return ("", "") if found is None or found.standing is not Standing.HELD else (found.reason, found.numbers)
 
     def tell_later(self, key: GangKey, now_s: float) -> None:
         """Let the owners of held pods be told soon why."""
         if key not in self.untold:
             self.untold.push(key, now_s + _TOLD_AFTER_S)
 
-    def held(self, key: GangKey) -> Sequence[Entry]:
-        """Return the first pods that are held."""
-        waiting = self._waiting.get(key)
-        return () if waiting is None else [*islice(chain(waiting.unreadable, waiting.held), MOST_TOGETHER)]
+    def validate(self) -> None:
+        """Recompute the counts. Raises TransitionError for the first error."""
+        for key, found in self._gangs.items():
+            for entry in chain(found.pods, found.unreadable):
+                expect(entry.gang is not None and entry.gang.key == key, f"pod {entry.pod.key} is counted in {key}")
+                expect(entry.state is not PodState.IN_FLIGHT, f"pod {entry.pod.key} in flight is counted in {key}")
+            minimums = Counter(entry.gang.minimum for entry in found.pods if entry.gang is not None)
+            expect(found.minimums == minimums, f"{key} has other minimums than its pods")
+            expect(found.leader is None or found.leader in found.pods, f"the leader of {key} is none of its pods")
 
-    def take_held(self, key: GangKey) -> Sequence[Entry]:
-        """Remove and return the pods that are held, if enough exist now."""
-        waiting = self._waiting.get(key)
-        if waiting is None or not waiting.held or self.lacks(next(iter(waiting.held)).pod):
-            return ()
-        held = list(waiting.held)
-        waiting.held.clear()
-        return held
-
-    def waiting(self, key: GangKey) -> Sequence[Entry]:
-        """Return the first waiting pods of the gang that are not held, in order of arrival."""
-        waiting = self._waiting.get(key)
-        return (
-            ()
-            if waiting is None
-            else [*islice((one for one in waiting.pods if one not in waiting.held), MOST_TOGETHER)]
-        )
-
-    def minimum(self, key: GangKey) -> int:
-        """Return how many pods must start together: as the PodGroup says, or the largest minimum of waiting pods."""
-        if key.api_group:
-            return self._described.get(key, 0)
-        waiting = self._waiting.get(key)
-        return 0 if waiting is None else max(waiting.minimums, default=0)
-
-    def needs(self, key: GangKey) -> int:
-        """Return how many more pods need a node before the gang may start, possibly negative."""
-        return self.minimum(key) - self.members.placed(key)
-
-    def starts_together(self, pod: Pod) -> bool:
-        """Return whether the pod must not be placed without others of its gang."""
-        gang = pod.gang
-        if gang is None or (self.needs(gang.key) <= 1 and not self._is_unknown(gang.key)):
-            return False
-        return self._exist(gang.key) >= self.minimum(gang.key) or not self.members.runs(gang.key)
-
-    def is_in_part(self, key: GangKey) -> bool:
-        """Return whether some pods of the gang have a node, but too few, and none runs."""
-        return 0 < self.members.placed(key) < self.minimum(key) and not self.members.runs(key)
-
-    def lacks(self, pod: Pod) -> str:
-        """Return why the pod's gang cannot be queued; "" if it can."""
-        gang = pod.gang
-        if gang is None:
-            return ""
+    def _count(self, entry: Entry, gang: Gang, found: _Gang) -> None:
+        entry.gang, entry.gang_priority = gang, entry.pod.priority
         if gang.problem:
-            return gang.problem
-        if self._is_unknown(gang.key):
-            return f"waiting for {gang.key}: it does not exist, or cannot be read"
-        return self._lacks(gang.key) if self.starts_together(pod) else ""
+            found.unreadable[entry] = None
+            return
+        found.pods[entry] = None
+        found.minimums[gang.minimum] += 1
+        found.priorities[entry.gang_priority] += 1
 
-    def _lacks(self, key: GangKey) -> str:
-        exist, minimum = self._exist(key), self.minimum(key)
+    def _settle(self, key: GangKey, found: _Gang, now_s: float) -> None:
+        """Take over a change of the gang."""
+        before = found.standing
+        found.standing, found.reason, found.numbers = self._standing(key, found)
+        if found.standing is not Standing.TOGETHER:
+            found.leader = None
+        if found.standing is not before:
+            found.to_move = list(found.pods)
+            self._moving[key] = None
+        if found.standing is Standing.HELD or found.unreadable:
+            self.tell_later(key, now_s)
+        if found.standing is Standing.TOGETHER and found.leader is None:
+            for waking in (self.asleep, self._woken):
+                waking.pop(key, None)
+            self._due.push(key, found.ready_s)
+
+    def _standing(self, key: GangKey, found: _Gang) -> tuple[Standing, str, str]:
+        """Return the standing and, if HELD, why, and the numbers."""
+        if key.api_group and key not in self._described:
+            return Standing.HELD, f"waiting for {key}: it does not exist, or cannot be read", ""
+        minimum, placed = self.minimum(key), self.members.placed(key)
+        exist = len(found.pods) + placed
+        if minimum - placed <= 1 or (exist < minimum and self.members.runs(key)):
+            return Standing.ALONE, "", ""
         if minimum > MOST_TOGETHER:
-            return f"{key} needs {minimum} pods to start together; at most {MOST_TOGETHER} are supported"
+            return Standing.HELD, f"{key} needs {minimum} pods at once; at most {MOST_TOGETHER} are supported", ""
         if exist < minimum:
-            return f"waiting for pods of {key}: {exist} of at least {minimum} exist"
-        priorities = self._waiting[key].priorities
-        found = f"from {min(priorities)} to {max(priorities)}"
-        return f"pods of {key} have priorities {found}; expected one priority" if len(priorities) > 1 else ""
+            return Standing.HELD, f"waiting for more pods of {key}", f"{exist} of at least {minimum} exist."
+        if len(found.priorities) > 1:
+            several = ", ".join(map(str, sorted(islice(found.priorities, 3))))
+            return Standing.HELD, f"pods of {key} have several priorities: {several}; expected one", ""
+        return Standing.TOGETHER, "", ""
 
-    def back_off(self, key: GangKey, now_s: float) -> float:
-        """Return the end of the gang's back-off; without one, a short one begins."""
-        waiting = self._waiting[key]
-        if waiting.ready_s <= now_s:
-            waiting.ready_s = now_s + _INITIAL_S
-        return waiting.ready_s
+    def _forget_if_empty(self, key: GangKey, found: _Gang) -> None:
+        if found.pods or found.unreadable or key == self._attempted:
+            return
+        del self._gangs[key]
+        for waking in (self.asleep, self._woken):
+            waking.pop(key, None)
+        self._due.discard(key)
+        self.untold.discard(key)
 
-    def ready_s(self, key: GangKey) -> float:
-        """Return the time from which the gang may be tried again, possibly in the past."""
-        waiting = self._waiting.get(key)
-        return -inf if waiting is None else waiting.ready_s
 
-    def tried(self, key: GangKey, now_s: float, *, in_vain: bool) -> None:
-        """Record an attempt."""
-        if (waiting := self._waiting.get(key)) is not None:
-            waiting.failures = waiting.failures + 1 if in_vain else 0
-            waiting.ready_s = now_s + backoff_s(waiting.failures, initial_s=_INITIAL_S, max_s=_MAX_S)
-
-    def _is_unknown(self, key: GangKey) -> bool:
-        return bool(key.api_group) and key not in self._described
-
-    def _exist(self, key: GangKey) -> int:
-        waiting = self._waiting.get(key)
-        return (0 if waiting is None else len(waiting.pods)) + self.members.placed(key)
+def _is_misplaced(entry: Entry, found: _Gang) -> bool:
+    if entry.state is PodState.BACKING_OFF and entry.errors:
+        return False  # it is moved at the end of its back-off
+    match found.standing:
+        case Standing.HELD:
+            return entry.state is not PodState.GATED
+        case Standing.TOGETHER:
+            return entry.state is not PodState.GATHERED and entry is not found.leader
+        case Standing.ALONE:
+            return entry.state in {PodState.GATED, PodState.GATHERED}
 
 
 def _uncount(counts: Counter[int], counted: int) -> None:

@@ -92,12 +92,8 @@ class UnschedulablePods:
 
     def back_off(self, entry: Entry, now_s: float) -> None:
         """Back off the pod after a wake-up that did not help."""
-        self.back_off_until(entry, now_s + backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s))
-
-    def back_off_until(self, entry: Entry, ready_s: float) -> None:
-        """Back off the pod."""
         entry.signature = None
-        entry.ready_s = ready_s
+        entry.ready_s = now_s + backoff_s(entry.no_fits, initial_s=self._initial_s, max_s=self._max_s)
         entry.state = PodState.BACKING_OFF
         self.backing_off.push(entry, entry.ready_s)
 

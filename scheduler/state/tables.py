@@ -349,7 +349,7 @@ class Tables(Bookings):
         record.read = self._facts.read(pod)
         self._pods[uid] = record
         self._pods_on.setdefault(record.node, {})[uid] = record
-        self.gangs.add(pod, assumed=record.assumed)
+        self.gangs.add(pod)
         self.terminating.note(record)
         row = self.row_of.get(record.node)
         if row is None:
@@ -369,7 +369,7 @@ class Tables(Bookings):
     def _leave(self, record: PodRecord) -> None:
         uid = record.pod.key.uid
         del self._pods[uid]
-        self.gangs.remove(record.pod, assumed=record.assumed)
+        self.gangs.remove(record.pod)
         self.terminating.gone(uid)
         others = self._pods_on[record.node]
         del others[uid]

@@ -11,6 +11,7 @@ from config.protocol import names
 from scheduler.kube import port
 from scheduler.kube.rest.failures import MALFORMED
 from scheduler.kube.rest.transport import Transport
+from scheduler.kube.scheduling import POD_GROUPS
 
 
 class _AccessStatus(msgspec.Struct):
@@ -71,7 +72,7 @@ NEEDED: Final = (
     Right("patch", "pods", "status"),
     PREEMPTION,
     *(Right(verb, "poddisruptionbudgets", group=_POLICY) for verb in ("list", "watch")),
-    *(Right(verb, "podgroups", group=group) for group in port.POD_GROUPS for verb in ("list", "watch")),
+    *(Right(verb, "podgroups", group=group) for group in POD_GROUPS for verb in ("list", "watch")),
     *(Right(verb, "events", group=_EVENTS) for verb in ("create", "patch")),
 )
 

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 from scheduler.kube.objects import PodCondition, PodObject
 from scheduler.kube.port import (
     FAILED_PODS,
-    KINDS_AND_OPTIONAL,
     ApiError,
     ApiFailed,
     ApiNotFound,
@@ -32,6 +31,7 @@ from scheduler.kube.port import (
     WantedLease,
     WatchEvent,
 )
+from scheduler.kube.scheduling import KINDS_AND_OPTIONAL
 from scheduler.testing.cluster.faults import (
     Break,
     Effect,

@@ -26,7 +26,6 @@ from scheduler.kube import objects
 from scheduler.kube.defaults import new_pod
 from scheduler.kube.port import (
     DISRUPTION_BUDGETS,
-    KINDS_AND_OPTIONAL,
     NAMESPACES,
     OF_STORAGE,
     PODS,
@@ -42,6 +41,7 @@ from scheduler.kube.port import (
     WatchEvent,
 )
 from scheduler.kube.problem import BAD_ANNOTATION, Problem
+from scheduler.kube.scheduling import KINDS_AND_OPTIONAL
 from scheduler.pods.mistakes import forgotten, mistakes
 from scheduler.pods.pod import Pod, PodReader
 from scheduler.pods.pod_volumes import NO_VOLUMES
@@ -185,6 +185,8 @@ async def cluster_view(
             if not left_out(one, error):
                 raise unreadable(one, error) from error
             of.leave_out(one.kind.name)
+    # What is known of gangs is settled as before a decision.
+    of.reading.engine.queue.settle_gangs(0.0)
     return of
 
 

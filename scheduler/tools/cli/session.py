@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 from config.protocol import names
 from config.protocol.inventory import Card, InventoryError, decode
 from config.settings.scheduler import SchedulerConfiguration
-from scheduler.kube.port import KINDS_AND_OPTIONAL, NODES, ApiError, ApiForbidden, Kind
+from scheduler.kube.port import NODES, ApiError, ApiForbidden, Kind
 from scheduler.kube.rest.client import ClientOptions, KubeCluster
 from scheduler.kube.rest.client_config.connect import ConnectError, Connection, connect
 from scheduler.kube.rest.client_config.overrides import NO_OVERRIDES, Overrides
 from scheduler.kube.rest.watching import WatchOptions
+from scheduler.kube.scheduling import KINDS_AND_OPTIONAL
 from scheduler.process.output import warn
 from scheduler.tools.cli.answering import configured
 from scheduler.tools.cli.asking import ClusterView, all_of, cluster_view, tell_unread

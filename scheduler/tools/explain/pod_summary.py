@@ -19,6 +19,7 @@ from scheduler.plugins.volume.volume_binding import UNBOUND
 from scheduler.pods.gpu_request import ComputeMode, unit_name
 from scheduler.pods.mistakes import forgotten
 from scheduler.pods.pod import Pod
+from scheduler.queue.gangs import Standing
 from scheduler.state.pod_record import PodRecord
 from scheduler.state.tables import Tables
 from scheduler.tools.explain.answers import (
@@ -77,7 +78,7 @@ def explain(reading: ClusterSnapshot, pod: Pod, node: str = "", mistaken: tuple[
     gate = engine.queue.gate(pod.key.uid) if pod.key.uid in engine.queue else ""
     if gate:
         words.append(f"It is gated and is not scheduled until the gate is removed: {gate}.")
-    if pod.gang is not None and engine.queue.gangs.starts_together(pod):
+    if pod.gang is not None and engine.queue.gangs.standing(pod) is Standing.TOGETHER:
         gang = f"pods of {pod.gang.key}, at least {engine.queue.gangs.minimum(pod.gang.key)} in all"
         words.append(f"It starts together with other {gang}. This answer is about this pod alone.")
     words.append(asks(pod, reading.unit_mib))

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from scheduler.kube.port import KINDS_AND_OPTIONAL
+from scheduler.kube.scheduling import KINDS_AND_OPTIONAL
 from scheduler.process.output import show_text
 from scheduler.tools.cli.asking import ClusterView, empty_view, tell_unread
 from scheduler.tools.cli.following import Following

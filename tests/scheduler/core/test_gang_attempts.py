@@ -54,7 +54,7 @@ def test_a_group_waits_until_enough_of_its_pods_exist() -> None:
     built = site(a=4)
     come(built, member("p0", minimum=3), member("p1", minimum=3))
     assert placed(built) == set()
-    assert built.queue.gate("uid-default-p0") == "waiting for pods of gang g: 2 of at least 3 exist"
+    assert built.queue.gate("uid-default-p0") == "waiting for more pods of gang g. 2 of at least 3 exist"
     come(built, member("p2", minimum=3))
     assert placed(built) == {"p0", "p1", "p2"}
 
@@ -67,7 +67,7 @@ def test_where_too_few_fit_none_is_booked_and_all_are_told() -> None:
     (text,) = set(told.values())
     assert text == (
         "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 16, most free 0 (of 16). "
-        "Only 2 of the 3 pods that gang g needs fit together; pod p2 does not."
+        "Gang g needs 3 pods at once: pod p2 does not fit beside 2 of them."
     )
     assert list(built.tables.records()) == []
     come(built, pod("single", 16))
@@ -145,7 +145,7 @@ def test_the_room_of_an_undone_group_wakes_nobody() -> None:
     come(built, *(member(f"p{number}", minimum=3) for number in range(3)))
     list(effects(built))
     states = {built.queue.state(f"uid-default-p{number}") for number in range(3)}
-    assert states == {PodState.UNSCHEDULABLE}
+    assert states == {PodState.GATHERED}
     assert list(effects(built, 1.0)) == []
 
 
@@ -244,13 +244,14 @@ def test_attempts_in_vain_of_many_gangs_delay_a_single_pod_little() -> None:
 def test_owners_of_held_pods_are_told_after_some_seconds() -> None:
     built = site(a=4)
     come(built, member("p0", minimum=3), pod("q", 16, annotations={"gpushare/gang": "h", "gpushare/gang-min": "x"}))
+    assert messages(built, 0.0) == {}
     assert messages(built, 4.0) == {}
     assert messages(built, 6.0) == {
-        "p0": "0/1 nodes are available: waiting for pods of gang g: 1 of at least 3 exist.",
+        "p0": "0/1 nodes are available: waiting for more pods of gang g. 1 of at least 3 exist.",
         "q": "0/1 nodes are available: annotation gpushare/gang-min: expected a number from 1 to 512, found 'x'.",
     }
     come(built, member("p1", minimum=3), now_s=7.0)
-    assert messages(built, 8.0) == {}
+    assert messages(built, 7.0) == {}
     assert messages(built, 13.0).keys() == {"p0", "p1"}
     come(built, member("p2", minimum=3), now_s=14.0)
     assert placed(built, 14.0) == {"p0", "p1", "p2"}
@@ -264,7 +265,7 @@ def test_a_gang_that_shrinks_below_its_minimum_is_held() -> None:
     built.pod_gone("uid-default-p1")
     assert messages(built, 1.0) == {}
     assert messages(built, 10.0).keys() == {"p0", "p2"}
-    assert built.queue.gate("uid-default-p2") == "waiting for pods of gang g: 2 of at least 3 exist"
+    assert built.queue.gate("uid-default-p2") == "waiting for more pods of gang g. 2 of at least 3 exist"
     built.node_changed(wire_node("b", [16]))
     come(built, member("q", minimum=3), now_s=11.0)
     assert placed(built, 11.0) == {"p0", "p2", "q"}
@@ -274,7 +275,7 @@ def test_pods_of_a_gang_have_one_priority() -> None:
     built = site(a=3)
     come(built, member("p0", minimum=2), member("p1", minimum=2, priority=5))
     assert placed(built) == set()
-    assert built.queue.gate("uid-default-p0") == "pods of gang g have priorities from 0 to 5; expected one priority"
+    assert built.queue.gate("uid-default-p0") == "pods of gang g have several priorities: 0, 5; expected one"
     built.pod_gone("uid-default-p1")
     come(built, member("p2", minimum=2))
     assert placed(built) == {"p0", "p2"}

@@ -10,7 +10,8 @@ from scheduler.intake.event_handlers import EventHandlers
 from scheduler.intake.volume_handlers import VolumeHandlers
 from scheduler.intake.watches import in_slices, watched
 from scheduler.kube.objects import ObjectMeta, PodObject
-from scheduler.kube.port import KINDS, Changed, WatchEvent
+from scheduler.kube.port import Changed, WatchEvent
+from scheduler.kube.scheduling import KINDS_AND_OPTIONAL
 from tests.support.reported import STANDING, Reported
 
 BATCH: Sequence[WatchEvent[PodObject]] = [Changed(PodObject(ObjectMeta(f"p{number}"))) for number in range(256)]
@@ -59,4 +60,4 @@ def test_every_kind_is_watched_once() -> None:
 
     names = [one.kind.name for one in watched(handlers, volume_handlers)]
 
-    assert sorted(names) == sorted(kind.name for kind in KINDS)
+    assert sorted(names) == sorted(kind.name for kind in KINDS_AND_OPTIONAL)

@@ -78,7 +78,6 @@ def test_pods_that_ask_the_same_share_their_template(reader: PodReader, options:
         pytest.param({"affinity": {"nodeAffinity": NODE_AFFINITY}}, id="affinity"),
         pytest.param({"tolerations": [{"operator": "Exists"}]}, id="tolerations"),
         pytest.param({"topologySpreadConstraints": [{"topologyKey": "zone"}]}, id="topology spread"),
-        pytest.param({"schedulingGroup": {"podGroupName": "g"}}, id="pod group"),
         pytest.param({"workloadRef": {"name": "w", "podGroup": "g"}}, id="pod group, as 1.35 writes it"),
         pytest.param({"resourceClaims": [{"name": "r"}]}, id="resource claims"),
         pytest.param({"volumes": [{"name": "v", "nfs": {}}]}, id="the kind of a volume"),

@@ -97,8 +97,7 @@ class Process:
         if not self.service.leads() or engine.queue.has_hints or engine.tables.cluster_events:
             return
         for entry in engine.queue:
-            alone = not engine.queue.gangs.starts_together(entry.pod)
-            if alone and entry.state is PodState.UNSCHEDULABLE:
+            if entry.state is PodState.UNSCHEDULABLE:
                 with engine.nominations.seen_by(entry.pod):
                     assert not self.cycle.fits_on(entry.pod, None)[0], f"{entry.pod.key} sleeps, and fits"
 

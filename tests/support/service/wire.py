@@ -27,6 +27,7 @@ from scheduler.kube.port import (
     T,
     WatchEvent,
 )
+from scheduler.kube.scheduling import KINDS_AND_OPTIONAL
 from scheduler.pods.gpu_request import ResourceNames
 from scheduler.pods.pod import PodReader
 from scheduler.testing.cluster.cluster import MemoryCluster
@@ -158,7 +159,7 @@ class Wire(MemoryCluster):
     def __init__(self, world: World, posts: Posts, *, latency_s: float = 0.0, seed: int = 0) -> None:
         super().__init__(world, faults=Faults(seed), latency_s=latency_s)
         self.posts = posts
-        watched = (*port.KINDS_AND_OPTIONAL, port.FAILED_PODS, port.lease_kind("", ""))
+        watched = (*KINDS_AND_OPTIONAL, port.FAILED_PODS, port.lease_kind("", ""))
         self.told = {kind.name: Told() for kind in watched}
         self.connections: Counter[str] = Counter()
         self.garbled: set[str] = set()

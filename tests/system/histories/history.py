@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.core.build import build_engine
+from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import NoFit
 from scheduler.kube import objects
 from scheduler.kube.leases import Lease
@@ -306,7 +307,7 @@ class History(RuleBasedStateMachine):
         assert sorted(wire.told["nodes"], key=_name) == sorted(self.world.nodes, key=_name)
         assert not [record.pod.key for record in engine.tables.records() if record.assumed]
         assert not self.process.service.dispatch.being_bound
-        knows_nothing_yet = fresh(self.world, build_engine(self.configuration))
+        knows_nothing_yet = self.fresh()
         profile = self.process.cycle.profile
         assert views(profile, engine.tables) == views(profile, knows_nothing_yet.tables)
         waits_for_time = {str(e.pod.key) for e in engine.queue if e.state is PodState.BACKING_OFF}
@@ -315,7 +316,7 @@ class History(RuleBasedStateMachine):
         # After refusals by a policy a pod is tried again within five minutes. What could not be written is written at
         # the next attempt, which a pod that nothing can help makes seldom.
         self.pass_time(LEFTOVER_S)
-        assert places_left(fresh(self.world, build_engine(self.configuration))) == []
+        assert places_left(self.fresh()) == []
         for pod in self.pods(assigned=False, ours=True):
             if pod.metadata.deletion_timestamp:
                 continue  # only its finalizer keeps it: nothing is scheduled that is being deleted
@@ -323,12 +324,23 @@ class History(RuleBasedStateMachine):
             assert said, f"{pod.metadata.name} waits without a reason"
         self.check_that_reasons_are_true()
 
+    def fresh(self) -> Engine:
+        """An engine that knows the world and our reservations, which others may not use, and nothing else."""
+        made = fresh(self.world, build_engine(self.configuration))
+        for kept in self.process.engine.nominations.reserved.values():
+            made.nominations.restore(kept)
+        return made
+
     def check_that_reasons_are_true(self) -> None:
         """A minute after the last change, a pod that fits nowhere says why (docs/develop/decisions/0014)."""
         for plan in list(self.plans.values())[:1]:
             self.world.nodes.patch(plan.name, unschedulable=True)
-        self.pass_time(CORRECTED_S)
         process = self.process
+        # That a reservation expires is a change, too; each further one lasts twice as long.
+        version = -1
+        while version != process.engine.nominations.version:
+            version = process.engine.nominations.version
+            self.pass_time(CORRECTED_S)
         for wire in self.pods(assigned=False, ours=True):
             if process.engine.queue.state(wire.metadata.uid) is PodState.UNSCHEDULABLE:
                 pod = READER.read(wire)

@@ -129,18 +129,22 @@ class GangHistory:
                 self.of.pods.set_phase("default", pod.metadata.name, "Running")
 
     def _no_gang_is_in_part(self, process: Process) -> None:
-        """Of no gang of which no pod runs, some pods have a node, but too few, unless a Binding is sent or retried."""
+        """Assert that no gang has some pods with a node but too few.
+
+        Unless one of them runs, or a Binding is being sent or retried.
+        """
         state = process.engine.queue.state
+        errors = {entry.pod.key.uid: entry.errors for entry in process.engine.queue}
         for gang, pods in self._gangs().items():
             placed = [pod for pod in pods if pod.spec.node_name]
-            if not placed:
+            if not placed and PodState.IN_FLIGHT not in map(state, (pod.metadata.uid for pod in pods)):
                 self.touched.discard(gang)
             runs = any(pod.status.phase == "Running" for pod in pods)
             if runs or gang in self.touched or len(placed) in {0, *range(self.minimums[gang], len(pods) + 1)}:
                 continue
             self.happened["in part"] += 1
             uids = [pod.metadata.uid for pod in pods if not pod.spec.node_name]
-            retried = (uid for uid in uids if state(uid) is PodState.BACKING_OFF and process.engine.queue.errors(uid))
+            retried = (uid for uid in uids if state(uid) is PodState.BACKING_OFF and errors[uid])
             sent = (uid for uid in uids if state(uid) is PodState.IN_FLIGHT)
             assert any(retried) or any(sent), f"{gang} is in part: {[state(uid) for uid in uids]}"
 
@@ -153,7 +157,7 @@ class GangHistory:
         return found
 
     def _all_is_well(self, process: Process) -> None:
-        """Whatever fits is bound; every other pod says why not."""
+        """Assert that whatever fits is bound, and every other pod says why not."""
         knows_nothing_yet = fresh(self.of, build_engine(SchedulerConfiguration(), preempts=False))
         binds = []
         while (step := knows_nothing_yet.step(0.0, 0)) is not None:

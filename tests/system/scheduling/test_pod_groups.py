@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.kube.port import OPTIONAL, POD_GROUPS, Kind
-from scheduler.kube.scheduling import PodGroup
+from scheduler.kube.port import Kind
+from scheduler.kube.scheduling import OPTIONAL, POD_GROUPS, PodGroupObject
 from scheduler.testing.cluster.world import World
 from tests.support.builders import wire_node
 from tests.support.service.looking import A_SECOND_S, arrives, comes, condition, node_of
@@ -28,14 +28,14 @@ CASES = [
 ]
 
 
-def serving(*kinds: Kind[PodGroup], cards: int = 3) -> World:
+def serving(*kinds: Kind[PodGroupObject], cards: int = 3) -> World:
     loop = asyncio.get_running_loop()
     of = World(lambda: EPOCH_S + loop.time(), serves=kinds)
     of.nodes.add(wire_node("a", [16] * cards))
     return of
 
 
-def group(of: World, kind: Kind[PodGroup], spec: Mapping[str, Any]) -> None:
+def group(of: World, kind: Kind[PodGroupObject], spec: Mapping[str, Any]) -> None:
     of.optional.create(kind, {"metadata": {"name": "train", "namespace": "default"}, "spec": spec})
 
 
@@ -57,7 +57,7 @@ async def test_pods_start_together_as_their_pod_group_says(
             assert condition(of, "p0") == f"False 0/1 nodes are available: {told}"
             group(of, kind, spec)
             await asyncio.sleep(6 * A_SECOND_S)
-            assert condition(of, "p0").endswith(f"PodGroup train of {api_group}: 2 of at least 3 exist.")
+            assert condition(of, "p0").endswith(f"PodGroup train of {api_group}. 2 of at least 3 exist.")
             await arrives(of, "p2", 16, **mark)
             assert placed(of, "p0", "p1", "p2") == [True] * 3
 
@@ -97,7 +97,7 @@ async def test_a_group_larger_than_the_limit_is_told() -> None:
     async with scheduling(of):
         await arrives(of, "p0", 16, labels={"scheduling.x-k8s.io/pod-group": "train"})
         await asyncio.sleep(6 * A_SECOND_S)
-        told = "needs 600 pods to start together; at most 512 are supported."
+        told = "needs 600 pods at once; at most 512 are supported."
         assert condition(of, "p0").endswith(f"PodGroup train of scheduling.x-k8s.io {told}")
 
 

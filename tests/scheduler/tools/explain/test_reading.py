@@ -8,6 +8,7 @@ import pytest
 from config.protocol import names
 from config.settings.scheduler import SchedulerConfiguration
 from scheduler.kube.port import CLAIMS, KINDS, OF_STORAGE, PRIORITY_CLASSES
+from scheduler.kube.scheduling import KINDS_AND_OPTIONAL
 from scheduler.plugins.fragmentation.target_workload import TargetWorkload
 from scheduler.tools.cli.asking import cluster_view
 from scheduler.tools.cli.manifests import Unanswerable
@@ -26,7 +27,7 @@ def test_every_kind_is_listed_once_and_nothing_is_written() -> None:
     cluster = Limited(of)
     found = asyncio.run(cluster_view(cluster, SchedulerConfiguration()))
     asyncio.run(asyncio.wait_for(found.explained("default", "big"), 10))
-    assert sorted(cluster.asked) == sorted(kind.name for kind in KINDS)
+    assert sorted(cluster.asked) == sorted(kind.name for kind in KINDS_AND_OPTIONAL)
     assert (list(of.pods), len(of.events)) == before
 
 
