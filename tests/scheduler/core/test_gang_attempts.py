@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -306,6 +306,132 @@ def test_the_place_of_a_pod_is_kept_while_its_gang_waits_for_it() -> None:
     come(built, pod("single", 16), now_s=1.0)
     assert placed(built, 1.0) == set()
     assert placed(built, 3.0) == {binds[1].placement.pod.key.name}
+
+
+def gone(built: Engine) -> None:
+    for number in range(2):
+        built.pod_gone(f"uid-default-p{number}")
+
+
+def bound_by_another(built: Engine) -> None:
+    for number in range(2):
+        built.pod_assigned(bound(member(f"p{number}", minimum=2), "a", on_card(number, 16)))
+
+
+def without_gang(built: Engine) -> None:
+    come(built, *(pod(f"p{number}", 16) for number in range(2)))
+
+
+@pytest.mark.parametrize("change", [gone, bound_by_another, without_gang])
+@pytest.mark.parametrize("steps", range(4))
+def test_an_attempt_survives_whatever_becomes_of_its_pods(change: Callable[[Engine], None], steps: int) -> None:
+    built = site(a=2)
+    come(built, *(member(f"p{number}", minimum=2) for number in range(2)))
+    for _ in range(steps):
+        built.step(0.0, NOW_NS)
+    change(built)
+    placed(built)
+    placed(built, 20.0)
+    built.queue.validate()
+    assert all(record.pod.gang is None or change is bound_by_another for record in built.tables.records())
+
+
+def test_a_pod_that_is_deleted_while_it_is_bound_keeps_no_place() -> None:
+    built = site(a=2)
+    come(built, member("p0", minimum=2), member("p1", minimum=2))
+    binds = [one for one in effects(built) if isinstance(one, Bind)]
+    built.bound(binds[0].placement)
+    built.pod_gone(binds[1].placement.pod.key.uid)
+    built.bind_failed(binds[1].placement, 1.0)
+    come(built, pod("single", 16), now_s=1.0)
+    assert placed(built, 1.0) == {"single"}
+
+
+def test_a_place_is_kept_for_three_more_requests() -> None:
+    built = site(a=2)
+    come(built, member("p0", minimum=2), member("p1", minimum=2))
+    first, second = (one for one in effects(built) if isinstance(one, Bind))
+    come(built, pod("single", 16))
+    built.bound(first.placement)
+    now_s, requests = 0.0, 1
+    while True:
+        built.bind_failed(second.placement, now_s)
+        now_s += 5.0
+        again = placed(built, now_s)
+        if again != {second.placement.pod.key.name}:
+            break
+        requests += 1
+    assert (again, requests) == ({"single"}, 4)
+
+
+@pytest.mark.parametrize("blocker", [member("x", minimum=5), member("x", minimum=2, priority=5)])
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_gang_is_attempted_once_the_pod_that_held_it_is_gone(blocker: Pod, *, moves: bool) -> None:
+    built = site(a=3)
+    come(built, member("p0", minimum=2), member("p1", minimum=2), blocker)
+    assert placed(built) == set()
+    if moves:
+        come(built, member("x", "other", minimum=5), now_s=1.0)
+    else:
+        built.pod_gone("uid-default-x")
+    assert placed(built, 1.0) == {"p0", "p1"}
+
+
+@pytest.mark.parametrize("text", ["600", "x", ""])
+def test_pods_whose_minimum_becomes_unreadable_are_held(text: str) -> None:
+    built = site(a=2)
+    come(built, *(member(f"p{number}", minimum=3) for number in range(3)))
+    assert placed(built) == set()
+    annotations = {"gpushare/gang": "g", "gpushare/gang-min": text}
+    come(built, *(pod(f"p{number}", 16, annotations=annotations) for number in range(3)), now_s=1.0)
+    built.node_changed(wire_node("b", [16]))
+    assert placed(built, 20.0) == set()
+    assert {built.queue.state(f"uid-default-p{number}") for number in range(3)} == {PodState.GATED}
+
+
+def test_a_lower_minimum_is_used() -> None:
+    built = site(a=2)
+    come(built, *(member(f"p{number}", minimum=3) for number in range(3)))
+    assert placed(built) == set()
+    come(built, *(member(f"p{number}", minimum=2) for number in range(3)), now_s=5.0)
+    assert len(placed(built, 5.0)) == 2
+
+
+def test_a_nomination_of_a_pod_that_waits_with_its_gang_again_is_dropped() -> None:
+    built = site(a=1, b=1)
+    built.budgets_listed()
+    built.pod_assigned(bound(member("p0", minimum=2, priority=5), "a", on_card(0, 16)))
+    built.pod_assigned(bound(pod("low", 16), "b", on_card(0, 16)))
+    come(built, member("p1", minimum=2, priority=5))
+    assert any(isinstance(one, Evict) for one in effects(built))
+    built.pod_gone("uid-default-p0")
+    list(effects(built, 1.0))
+    assert built.queue.state("uid-default-p1") is PodState.GATED
+    assert len(built.nominations) == 0
+
+
+def test_all_gangs_are_tried_after_an_event_however_many_wait() -> None:
+    built = site(a=1)
+    for number in range(60):
+        come(built, *(member(f"g{number}-{each}", f"g{number}", minimum=8) for each in range(8)))
+    come(built, *(member(f"ok{number}", "ok", minimum=2) for number in range(2)))
+    for second in range(400):
+        assert placed(built, float(second)) == set()
+    built.node_changed(wire_node("b", [16]))
+    found = set[str]()
+    for second in range(401, 412):
+        found |= placed(built, float(second))
+    assert found == {"ok0", "ok1"}
+
+
+def test_different_pods_are_tried_in_both_orders() -> None:
+    built = site()
+    built.node_changed(wire_node("a", cpu="2"))
+    built.node_changed(wire_node("b", cpu="4"))
+    gang = {"gpushare/gang": "g", "gpushare/gang-min": "2"}
+    come(built, pod("small", 0, annotations=gang, requests={"cpu": "2"}))
+    come(built, pod("large", 0, annotations=gang, requests={"cpu": "4"}))
+    assert placed(built) == {"small", "large"}
 
 
 @pytest.mark.parametrize("text", ["", "0", "x", "513", "3.5", "-1"])
