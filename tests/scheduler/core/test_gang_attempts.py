@@ -356,8 +356,8 @@ def test_a_place_is_kept_for_three_more_requests() -> None:
     now_s, requests = 0.0, 1
     while True:
         built.bind_failed(second.placement, now_s)
+        again = placed(built, now_s) | placed(built, now_s + 5.0)
         now_s += 5.0
-        again = placed(built, now_s)
         if again != {second.placement.pod.key.name}:
             break
         requests += 1
