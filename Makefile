@@ -147,6 +147,7 @@ bench: setup
 	@.venv/bin/python -m e2e.bench.waiting
 	@.venv/bin/python -m e2e.bench.plugin
 	@.venv/bin/python -m e2e.bench.arrivals
+	@.venv/bin/python -m e2e.bench.gangs
 	@.venv/bin/python -m e2e.bench.full_start
 	@.venv/bin/python -m e2e.bench.long_backlog
 	@.venv/bin/python -m e2e.bench
