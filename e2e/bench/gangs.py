@@ -47,10 +47,10 @@ _SOON_S: Final = 60.0
 _AT_ONCE: Final = {"gracePeriodSeconds": 0}
 _TITLE: Final = "Gangs"
 _EXPLANATION: Final = """\
-Two gangs, each of which needs 6 of 10 cards, are created pod by pod in turns. A scheduler is killed with SIGKILL after
-a random number of the 16 Bindings of a gang were seen, and started again. {singles} single pods arrive at
-{per_second} a second, each of which is deleted after a second: alone, then while a gang of 64 pods comes that finds 40
-of 64 cards, then beside that gang; in turns, medians of the p99. All as a third process sees it.
+Two gangs are created pod by pod in turns; each needs 6 of 10 cards. A scheduler is killed with SIGKILL after a random
+number of the 16 Bindings of a gang were seen, and started again. {singles} single pods arrive at {per_second} a second,
+and each is deleted after a second: alone, while a gang of 64 pods comes that finds 40 cards, and while that gang waits.
+Medians of the p99, in turns. All as a third process sees it.
 """
 T = TypeVar("T")
 
@@ -81,8 +81,8 @@ def main(arguments: list[str] | None = None) -> int:
             figures.at_most(lost, 0),
         ),
         ("single pods: p99 alone, ms", f"{alone_ms:.0f}", ""),
-        ("beside a gang that comes and does not fit, ms", f"{comes_ms:.0f}", ""),
-        ("beside it later, ms", f"{waits_ms:.0f}", figures.at_most(waits_ms / alone_ms, 1.2, " times")),
+        ("while a gang comes that does not fit, ms", f"{comes_ms:.0f}", ""),
+        ("while it waits, ms", f"{waits_ms:.0f}", figures.at_most(waits_ms / alone_ms, 1.2, " times")),
     ]
     written = (chosen.rounds, chosen.kills, chosen.turns) == (_ROUNDS, _KILLS, _TURNS)
     figures.report(

@@ -226,7 +226,7 @@ class ServiceObserver:
         elif isinstance(error, port.ApiForbidden):
             hint = f"grant get, list and watch on {kind.name} (deploy/manifests/rbac.yaml)"
             log.error("watch.forbidden", kind=kind.name, reason=error.message, hint=hint)
-        else:
+        elif not kind.optional:  # a server that starts does not know all of these at once
             log.warning("watch.failed", kind=kind.name, reason=error.message, status=error.status)
 
     def _log_cut_off(self, kind: str, reason: str, status: int) -> None:

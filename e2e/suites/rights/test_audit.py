@@ -237,7 +237,8 @@ async def test_every_right_is_used_and_none_is_missing(
         if long:
             await evicts(site)
         await tells_of_a_card(site)
-        left = await all_used(site, {right for right in rights if long or not is_of_series(right)})
+        expected = {right for right in rights if long or not is_of_series(right)}
+        left = await all_used(site, {right for right in expected if right.resource != "podgroups"})  # not served here
         answered = site.answered()
 
     print(f"{len(rights)} rights, {len(answered)} requests")  # noqa: T201 - the figures

@@ -99,7 +99,7 @@ async def test_pods_start_together_as_their_pod_group_says(site: GpuSite, api_gr
     await site.admin.create(await _served(site.admin, api_group), group(api_group, 3))
 
     waiting = [await site.seen(name, _lacks_room, within_s=_SERVED_WITHIN_S) for name in pods]
-    needed = f"Only 2 of the 3 pods that PodGroup train of {api_group} needs fit together; pod p"
+    needed = f"PodGroup train of {api_group} needs 3 pods at once: pod p"
     assert all(needed in condition(pod)["message"] for pod in waiting)
     await site.nodes(b=[16])
     for name in pods:
@@ -108,7 +108,7 @@ async def test_pods_start_together_as_their_pod_group_says(site: GpuSite, api_gr
 
 
 def _lacks_room(pod: Json) -> bool:
-    return is_unschedulable(pod) and "fit together" in condition(pod)["message"]
+    return is_unschedulable(pod) and "at once" in condition(pod)["message"]
 
 
 async def _served(admin: Admin, api_group: str) -> str:
