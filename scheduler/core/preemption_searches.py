@@ -238,11 +238,13 @@ class Searches(Work):
         if due is None:
             return None
         pod = due.pod
-        if self._queue.state(pod.key.uid) not in _WAITING:
+        state = self._queue.state(pod.key.uid)
+        if state not in _WAITING:
             self._give_up(due)
             return None
-        if self._queue.awaits_hint(self._shared.class_of(pod)):
-            # A pod of its class may fit now. If it takes the room, the search may help the others.
+        if state is PodState.UNSCHEDULABLE and self._queue.awaits_hint(self._shared.class_of(pod)):
+            # A pod of its class may fit now. If it takes the room, the search may help the others. The hint comes before
+            # any pod that this one precedes. A pod that backs off has its own attempt afterwards.
             self._preemptors.put_back(due)
             return None
         return self._begin(pod, due, self._no_fit(pod) if due.unanswered else None)

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from scheduler.core.effects import Bind, Evict, Unschedulable
 from scheduler.core.engine import Engine
 from scheduler.core.scheduling_cycle import NoFit
+from scheduler.queue.entry import PodState
 from scheduler.state.nominations import MOST_OF_A_NAMESPACE
 from tests.support.builders import bound, engine, pod, wire_node
 from tests.support.placing import NOW_NS, on_card
@@ -135,6 +136,25 @@ def test_a_class_of_which_a_pod_fits_is_searched_for_once_it_has_its_room(steps_
     while (step := built.step(1.0, NOW_NS)) is not None:
         found += [one for one in step.effects if isinstance(one, Bind | Evict)]
     assert [type(one) for one in found] == [Bind, Evict]
+
+
+def test_a_pod_that_backs_off_is_searched_for_whatever_its_class_waits_for() -> None:
+    """A hint of its class may have to wait for the pod that is next, which waits for the better search."""
+    built = engine()
+    built.budgets_listed()
+    built.node_changed(wire_node("a", [16], unschedulable=True))
+    built.pod_assigned(bound(pod("low", 9), "a", on_card(0, 9)))
+    built.pod_waiting(pod("best", 7, priority=10), 0.0)
+    built.pod_waiting(pod("worst", 7), 0.0)
+    while built.step(0.0, NOW_NS) is not None:
+        pass
+    built.queue.preemption_failed("uid-default-best", 0.0)
+    built.pod_waiting(pod("next", 99, priority=5), 0.0)
+    built.node_changed(wire_node("a", [16]))
+    for _ in range(100):
+        if built.step(0.1, NOW_NS) is None:
+            break
+    assert built.queue.state("uid-default-next") is PodState.UNSCHEDULABLE
 
 
 def test_nobody_is_searched_for_once_the_last_place_that_would_give_way_serves() -> None:
