@@ -51,7 +51,7 @@ class Attempts(Work):
     slice_s: ClassVar[float] = 0.005
 
     def __init__(self, shared: Shared, searches: Searches, hints: Hints, gangs: GangAttempts) -> None:
-        self._gangs = gangs
+        self._gang_attempts = gangs
         self._shared = shared
         self._queue, self._nominations = shared.queue, shared.nominations
         self._searches = searches
@@ -70,7 +70,7 @@ class Attempts(Work):
         if self._queue.throttle(self._shared.outlet.may_bind):
             return ()
         first = self._queue.first()
-        if first is not None and self._gangs.begin(first, now_s):
+        if first is not None and self._gang_attempts.begin(first, now_s):
             return ()
         decision = self.decide(now_s, now_ns)
         if decision is None:

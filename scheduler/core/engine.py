@@ -63,12 +63,14 @@ class Engine:
         self._checks = NominationChecks(shared, self.reservations)
         self._hints = Hints(shared, self.searches, self._checks)
         messages = GangMessages(shared)
-        self._gangs = GangAttempts(shared, self.searches, messages)
-        self._attempts = Attempts(shared, self.searches, self._hints, self._gangs)
+        self._gang_attempts = GangAttempts(shared, self.searches, messages)
+        self._attempts = Attempts(shared, self.searches, self._hints, self._gang_attempts)
         self.reevaluation = Reevaluation(shared, self.searches, self._hints)
         self.audit = LedgerAudit(tables, period_s=audit_period_s)
         works = self._attempts, self.searches, self.reservations, DelayedMessages(shared)
-        self._agenda = Agenda(self._hints, works, (self.reevaluation, self.audit, messages), transaction=self._gangs)
+        self._agenda = Agenda(
+            self._hints, works, (self.reevaluation, self.audit, messages), transaction=self._gang_attempts
+        )
         self.queries = WhatIfQueries(tables, cycles, self.nominations)
 
     # Watch events
@@ -183,7 +185,7 @@ class Engine:
 
     def next_ready_s(self) -> float | None:
         """Return the time from which `decide` may have work even if nothing happens; None if never."""
-        ready = self.queue, self.searches, self._gangs
+        ready = self.queue, self.searches, self._gang_attempts
         ends_s = (self.tables.rejections.next_s(), *(one.next_ready_s() for one in ready))
         return min((end_s for end_s in ends_s if end_s is not None), default=None)
 
@@ -215,7 +217,7 @@ class Engine:
 
     def bound(self, placement: Placement) -> None:
         """Record that the API server bound the pod."""
-        self._gangs.bound(placement.pod.key.uid)
+        self._gang_attempts.bound(placement.pod.key.uid)
         self.tables.confirm(placement.pod.key.uid)
         self.queue.done(placement.pod.key.uid)
 
@@ -225,5 +227,5 @@ class Engine:
         The pod stays in the queue until the watch shows its deletion. If others of its gang are bound, it keeps its
         place for some seconds.
         """
-        if not self._gangs.keeps(placement, now_s):
+        if not self._gang_attempts.keeps(placement, now_s):
             self._shared.give_up(placement.pod, now_s, longest_backoff_s)

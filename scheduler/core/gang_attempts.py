@@ -4,8 +4,7 @@
                                                a step for each pod                └─ undone: all wait again
 
 Nothing else is decided while a transaction is open, because its bookings may be undone. Watch events may arrive between
-two steps: a pod that has been placed must still stand at the end. After a transaction in vain, no other one begins for
-as long as it took, so gangs that do not fit take at most half of the time.
+two steps: a pod that has been placed must still stand at the end.
 
 A Binding that is rejected while other pods of the gang are bound is sent again, up to three times: until then the pod
 keeps its place. Source of the order: kube-scheduler, schedule_one_podgroup.go, which also undoes everything.
@@ -47,7 +46,6 @@ class GangAttempts(Work):
         self._searches = searches
         self._messages = messages
         self._open: _Steps | None = None
-        self._rests_until_s = -inf
         # By UID: rejected Bindings, by the time when they are sent again, and how often they were.
         self._rejected: dict[str, Placement] = {}
         self._again: Heap[float, str] = Heap()
@@ -70,13 +68,10 @@ class GangAttempts(Work):
         """Open the transaction of the next pod's gang, or let the pod wait; False if the pod may be placed alone."""
         if pod.gang is None or self._gangs.standing(pod) is Standing.ALONE:
             return False
-        uid, key = pod.key.uid, pod.gang.key
-        if not self._queue.leads(uid):
-            self._queue.regather(uid, now_s)
-        elif now_s < self._rests_until_s:
-            self._queue.postpone_gang(uid, key, self._rests_until_s)
+        if self._queue.leads(pod.key.uid):
+            self._open = self._transaction(pod.gang.key, self._gangs.begin(pod.gang.key), now_s)
         else:
-            self._open = self._transaction(key, self._gangs.begin(key), now_s)
+            self._queue.regather(pod.key.uid, now_s)
         return True
 
     def step(self, now_s: float, now_ns: int) -> Sequence[Effect] | None:
@@ -131,15 +126,14 @@ class GangAttempts(Work):
             no_fit = yield from self._place(key, minimum, order, placed)
             stand = all(self._stands(placement) for _, placement in placed)
             if stand and self._lacks(key, minimum) <= 0:
-                self._queue.gang_tried(key, self._now_s, in_vain=False)
+                self._queue.gang_tried(key, self._now_s, 0.0, failed=False)
                 yield from self._bind(placed)
                 return
             changed = no_fit is None or not stand
             if no_fit is not None:
                 told = told or (no_fit[0], _reason(key, minimum, no_fit[1], len(placed)))
             yield from self._undo(placed)
-        self._rests_until_s = self._now_s + (self._now_s - began_s)
-        self._queue.gang_tried(key, self._now_s, in_vain=True, again=changed)
+        self._queue.gang_tried(key, self._now_s, self._now_s - began_s, failed=True, again=changed)
         if told is not None:
             self._messages.failed(key, told[1])
             yield (Unschedulable(told[0].pod, told[1], told[0].attempts),)
@@ -215,6 +209,6 @@ def _size(entry: Entry) -> tuple[int, int]:
 
 def _reason(key: GangKey, minimum: int, no_fit: NoFit, placed: int) -> Diagnosis:
     """Return the message of all pods of a gang. placed: pods that fit before this one did not."""
-    beside = f" beside {placed} of them" if placed else ""
-    tail = f"{key} needs {minimum} pods at once: pod {no_fit.pod.key.name} does not fit{beside}."
+    others = f"{placed} fit, then " if placed else ""
+    tail = f"{key} needs {minimum} pods at once: {others}pod {no_fit.pod.key.name} does not fit."
     return replace(no_fit.diagnosis, tail=tail[0].upper() + tail[1:], tail_reasons=(str(key),))

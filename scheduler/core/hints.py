@@ -47,7 +47,7 @@ class Hints(Work):
         self._tables.rejections.expire(now_s)
         self.note_cluster_events()
         self._queue.settle_gangs(now_s)
-        for pod in _taken(self._queue.gangs.gathered):
+        for pod in _taken(self._queue.gangs.not_alone):
             self._forget_nomination(pod)
         for uid in self._searches.take_ready(now_s):
             self._queue.try_again(uid, now_s)

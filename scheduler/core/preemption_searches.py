@@ -243,8 +243,8 @@ class Searches(Work):
             self._give_up(due)
             return None
         if state is PodState.UNSCHEDULABLE and self._queue.awaits_hint(self._shared.class_of(pod)):
-            # A pod of its class may fit now. If it takes the room, the search may help the others. The hint comes before
-            # any pod that this one precedes. A pod that backs off has its own attempt afterwards.
+            # A pod of its class may fit now. If it takes the room, the search may help the others. The hint comes
+            # before the pods that this one precedes. A pod that backs off has its own attempt afterwards.
             self._preemptors.put_back(due)
             return None
         return self._begin(pod, due, self._no_fit(pod) if due.unanswered else None)

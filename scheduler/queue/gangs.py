@@ -6,9 +6,12 @@
 
     Of a gang that is TOGETHER:
 
-    asleep ── an event of the cluster, or a change of the gang ──▶ due ── back-off ended ──▶ ready: its first pod, the
-      ▲                                                                                      leader, is ACTIVE
-      └─────────────────────────────── attempt in vain ◀───────────────────────────────────────┘
+    asleep ── an event of the cluster, or a change of the gang ──▶ due ── back-off ended ──▶ ready ── its turn ──▶ led:
+      ▲                                                                                              its first pod is
+      └────────────────────────────── attempt failed ◀──────────────────────────────────────────────  ACTIVE
+
+One gang of a priority is led at a time. After an attempt that failed, none is for as long as it took: so gangs that do
+not fit take at most half of the time, and others do not wait behind all of them.
 
 Pods in flight are not counted here: those that are placed are counted by the tables. Owned by the scheduling queue. No
 method awaits, so each one is atomic. now_s: monotonic seconds.
@@ -25,7 +28,7 @@ from typing import Final
 from scheduler.pods.gang import MOST_TOGETHER, Gang, GangKey
 from scheduler.pods.pod import Pod, expect
 from scheduler.queue.backoff import backoff_s
-from scheduler.queue.entry import Entry, PodState
+from scheduler.queue.entry import Entry, PodState, SortKey
 from scheduler.queue.heap import Heap
 from scheduler.state.gang_members import GangMembers
 
@@ -35,8 +38,6 @@ _MAX_S: Final = 10.0
 _TOLD_AFTER_S: Final = 5.0
 # Pods that move in one step, because a gang may have thousands.
 _MOST_MOVED: Final = 256
-# Gangs that become ready in one step.
-_MOST_LED: Final = 64
 
 
 class Standing(Enum):
@@ -52,8 +53,8 @@ class _Gang:
     """Waiting pods of one gang. unreadable: those without a valid minimum. minimums, priorities: of the others.
 
     standing, reason, numbers: as of the last settlement: why it is HELD, and how many exist. to_move: pods that may not
-    be where the standing wants them. failures: attempts in vain since the last one that helped. ready_s: end of the
-    back-off.
+    be where the standing wants them, the last one first. failures: attempts that failed since the last one that helped.
+    ready_s: end of the back-off.
     """
 
     pods: dict[Entry, None] = field(default_factory=dict)
@@ -72,14 +73,14 @@ class _Gang:
 class Gangs:
     """Waiting pods of each gang that nothing else gates. members: pods with a node.
 
-    untold: gangs with held pods, by the time from which their owners are to be told. gathered: pods that no longer wait
-    alone, for the owner of the nominations. asleep: gangs that wait for an event.
+    untold: gangs with held pods, by the time from which their owners are to be told. not_alone: pods that no longer
+    wait alone, for the owner of the nominations. asleep: gangs that wait for an event.
     """
 
     def __init__(self, members: GangMembers) -> None:
         self.members = members
         self.untold: Heap[float, GangKey] = Heap()
-        self.gathered: list[Pod] = []
+        self.not_alone: list[Pod] = []
         # Minimums that PodGroups say.
         self._described: dict[GangKey, int] = {}
         self._gangs: dict[GangKey, _Gang] = {}
@@ -88,6 +89,10 @@ class Gangs:
         self.asleep: dict[GangKey, None] = {}
         self._woken: dict[GangKey, None] = {}
         self._due: Heap[float, GangKey] = Heap()
+        self._ready: Heap[SortKey, GangKey] = Heap()
+        # Leaders that are ACTIVE.
+        self._led: dict[GangKey, Entry] = {}
+        self._rests_until_s = -inf
         # The gang of the attempt that is being made.
         self._attempted: GangKey | None = None
 
@@ -139,7 +144,7 @@ class Gangs:
             _uncount(found.minimums, gang.minimum)
             _uncount(found.priorities, entry.gang_priority)
         if found.leader is entry:
-            found.leader = None
+            self._end_lead(gang.key, found)
             self._due.push(gang.key, found.ready_s)
         self._forget_if_empty(gang.key, found)
 
@@ -148,7 +153,12 @@ class Gangs:
     @property
     def settled(self) -> bool:
         """Whether no pod has to move, now or later."""
-        return not (self._changed or self.members.changed or self._moving or self._woken or self._due)
+        return not (self.has_changed or self._due or self._ready)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether a pod may have to move now."""
+        return bool(self._changed or self.members.changed or self._moving or self._woken)
 
     def take_misplaced(self, now_s: float) -> Iterator[Entry]:
         """Yield pods that are not where the standing of their gang wants them. The caller moves each one at once."""
@@ -169,29 +179,47 @@ class Gangs:
             if found is None or not found.to_move:
                 del self._moving[key]
 
-    def take_ready(self, now_s: float) -> Iterator[Entry]:
-        """Yield the new leader of each gang that is ready. The caller makes it ACTIVE at once."""
+    def take_led(self, now_s: float) -> Iterator[Entry]:
+        """Yield new leaders. The caller makes each one ACTIVE at once."""
         for key in [*islice(self._woken, _MOST_MOVED)]:
             del self._woken[key]
             self._due.push(key, self._gangs[key].ready_s)
-        for key in [*islice(self._due.pop_until(now_s), _MOST_LED)]:
-            found = self._gangs[key]
-            if found.standing is not Standing.TOGETHER or found.leader is not None:
-                continue
-            found.leader = next((entry for entry in found.pods if entry.state is PodState.GATHERED), None)
-            if found.leader is not None:
-                yield found.leader
+        for key in islice(self._due.pop_until(now_s), _MOST_MOVED):
+            first = self._first_gathered(key)
+            if first is not None:
+                self._ready.push(key, first.sort_key)
             elif key in self._moving:
-                self._due.push(key, now_s)
-            else:
-                self.asleep[key] = None
+                self._changed[key] = None  # once its pods have moved
+        while now_s >= self._rests_until_s and (best := self._ready.first()) is not None:
+            if any(leader.sort_key[0] <= best[0][0] for leader in self._led.values()):
+                return
+            self._ready.discard(best[1])
+            leader = self._first_gathered(best[1])
+            if leader is not None:
+                self._gangs[best[1]].leader = self._led[best[1]] = leader
+                yield leader
 
     def next_ready_s(self) -> float | None:
         """Return the time from which pods may have to move; None if none."""
-        if self._changed or self._moving or self._woken:
+        if self.has_changed:
             return -inf
+        if self._ready and not self._led:
+            return self._rests_until_s
         first = self._due.first()
         return None if first is None else first[0]
+
+    def _first_gathered(self, key: GangKey) -> Entry | None:
+        """Return the pod that may lead the gang; None if it is led, or not attempted together."""
+        found = self._gangs.get(key)
+        if found is None or found.standing is not Standing.TOGETHER or found.leader is not None:
+            return None
+        gathered = (entry for entry in found.pods if entry.state is PodState.GATHERED)
+        return min(islice(gathered, MOST_TOGETHER), key=lambda entry: entry.sort_key, default=None)
+
+    def throttled(self, entry: Entry) -> None:
+        """Let other gangs be led while this leader's namespace may not bind."""
+        if entry.gang is not None:
+            self._led.pop(entry.gang.key, None)
 
     # Attempts
 
@@ -205,22 +233,19 @@ class Gangs:
         waiting = (entry for entry in found.pods if entry.state is PodState.GATHERED or entry is found.leader)
         return [*islice(waiting, MOST_TOGETHER)]
 
-    def postpone(self, key: GangKey, until_s: float) -> None:
-        """Back off until then. The caller gathers the leader."""
-        found = self._gangs[key]
-        found.leader, found.ready_s = None, max(found.ready_s, until_s)
-        self._due.push(key, found.ready_s)
-
-    def tried(self, key: GangKey, now_s: float, *, in_vain: bool, again: bool = False) -> Entry | None:
-        """Record an attempt; see `SchedulingQueue.gang_tried`. Return its leader if that was not taken."""
-        sleeps, self._attempted = in_vain and not again, None
+    def tried(self, key: GangKey, now_s: float, took_s: float, *, failed: bool, again: bool = False) -> Entry | None:
+        """Record an attempt; see `PodsByState.gang_tried`. Return its leader if that was not taken."""
+        sleeps, self._attempted = failed and not again, None
         if not sleeps:
             self._changed[key] = None
         found = self._gangs[key]
-        leader, found.leader = found.leader, None
-        found.failures = found.failures + 1 if in_vain else 0
+        leader = found.leader
+        self._end_lead(key, found)
+        found.failures = found.failures + 1 if failed else 0
         found.ready_s = now_s + backoff_s(found.failures, initial_s=_INITIAL_S, max_s=_MAX_S)
         self._due.discard(key)
+        if failed:
+            self._rests_until_s = now_s + took_s
         if sleeps:
             self.asleep[key] = None
         self._forget_if_empty(key, found)
@@ -236,8 +261,9 @@ class Gangs:
         return 0 if found is None else max(found.minimums, default=0)
 
     def is_in_part(self, key: GangKey, minimum: int) -> bool:
-        """Return whether some pods of the gang have a node, but too few, and none runs."""
-        return 0 < self.members.placed(key) < minimum and not self.members.runs(key)
+        """Return whether some pods of the gang have a node, but too few, and none runs; not during its own attempt."""
+        in_part = 0 < self.members.placed(key) < minimum and not self.members.runs(key)
+        return in_part and key != self._attempted
 
     def standing(self, pod: Pod) -> Standing:
         """Return how the pod is attempted, as of the last settlement."""
@@ -294,9 +320,9 @@ class Gangs:
         before = found.standing
         found.standing, found.reason, found.numbers = self._standing(key, found)
         if found.standing is not Standing.TOGETHER:
-            found.leader = None
+            self._end_lead(key, found)
         if found.standing is not before:
-            found.to_move = list(found.pods)
+            found.to_move = [*reversed(found.pods)]
             self._moving[key] = None
         if found.standing is Standing.HELD or found.unreadable:
             self.tell_later(key, now_s)
@@ -322,14 +348,19 @@ class Gangs:
             return Standing.HELD, f"pods of {key} have several priorities: {several}; expected one", ""
         return Standing.TOGETHER, "", ""
 
+    def _end_lead(self, key: GangKey, found: _Gang) -> None:
+        found.leader = None
+        self._led.pop(key, None)
+
     def _forget_if_empty(self, key: GangKey, found: _Gang) -> None:
         if found.pods or found.unreadable or key == self._attempted:
             return
         del self._gangs[key]
         for waking in (self.asleep, self._woken):
             waking.pop(key, None)
-        self._due.discard(key)
-        self.untold.discard(key)
+        for heap in (self._due, self.untold):
+            heap.discard(key)
+        self._ready.discard(key)
 
 
 def _is_misplaced(entry: Entry, found: _Gang) -> bool:

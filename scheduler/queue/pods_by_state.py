@@ -103,7 +103,7 @@ class PodsByState:
         for entry in self.gangs.take_misplaced(now_s):
             self._leave(entry)
             self._admit(entry, now_s)
-        for entry in self.gangs.take_ready(now_s):
+        for entry in self.gangs.take_led(now_s):
             self._leave(entry)
             self._activate(entry, now_s)
 
@@ -112,13 +112,6 @@ class PodsByState:
         entry = self._entries.get(uid)
         return entry is not None and self.gangs.is_led_by(entry)
 
-    def postpone_gang(self, uid: str, key: GangKey, until_s: float) -> None:
-        """Back off the gang of this ACTIVE leader."""
-        entry = self._entries[uid]
-        self._leave(entry)
-        self.gangs.postpone(key, until_s)
-        self._gather(entry, entry.queued_s)
-
     def regather(self, uid: str, now_s: float) -> None:
         """Move an ACTIVE pod to where its gang wants it."""
         entry = self._entries[uid]
@@ -126,7 +119,7 @@ class PodsByState:
         self._admit(entry, now_s)
 
     def give_back(self, uid: str, now_s: float) -> None:
-        """Gather the pod in flight again, which was taken for an attempt of its gang in vain."""
+        """Gather the pod in flight again, which was taken for an attempt of its gang that failed."""
         entry = self._in_flight(uid)
         if entry.gone:
             self._drop(entry)
@@ -136,9 +129,9 @@ class PodsByState:
             self.gangs.join(entry)
             self._gather(entry, now_s)
 
-    def gang_tried(self, key: GangKey, now_s: float, *, in_vain: bool, again: bool = False) -> None:
+    def gang_tried(self, key: GangKey, now_s: float, took_s: float, *, failed: bool, again: bool = False) -> None:
         """Record an attempt of a gang. again: it is worth another one even if nothing happens."""
-        leader = self.gangs.tried(key, now_s, in_vain=in_vain, again=again)
+        leader = self.gangs.tried(key, now_s, took_s, failed=failed, again=again)
         if leader is not None:
             self._leave(leader)
             self._gather(leader, now_s)
@@ -191,7 +184,7 @@ class PodsByState:
             message = self.gangs.gate(entry.pod)[0] if standing is Standing.HELD else ""
         entry.gate = message
         if standing is not Standing.ALONE and entry.attempts:
-            self.gangs.gathered.append(entry.pod)
+            self.gangs.not_alone.append(entry.pod)
         if message:
             entry.state = PodState.GATED
             # Its arrival is when the gate opens.

@@ -124,6 +124,7 @@ class SchedulingQueue(PodsByState):
         self._active.discard(first[1])
         first[1].state = PodState.THROTTLED
         self._throttled.add(first[1])
+        self.gangs.throttled(first[1])
         return True
 
     def next_unreported(self, failing: Callable[[str], str]) -> Pod | None:

@@ -35,6 +35,7 @@ from e2e.suites.rights.audit import NotNarrow, Request, Right
 from e2e.support import policy_site
 from e2e.support.claims_site import CLASSES, FAST, LOCAL, VOLUMES, selected_node
 from e2e.support.gpu_site import is_bound
+from e2e.support.pod_groups import PLUGINS, VOLCANO, define
 from e2e.support.shared_node import GIB, shared_pod, sharing
 from scheduler.kube.events import QUIET_S
 from tests.support.volumes import claim, volume, with_claims
@@ -113,6 +114,8 @@ async def audited_site(
     async with Admin(node.cluster.access()) as admin, proxy(node.cluster) as between:
         await manifests.apply(admin, *roles)
         await policy_site.apply(admin, policy_site.policies())
+        for api_group in (PLUGINS, VOLCANO):
+            await define(admin, api_group)
         direct = node.cluster.kubeconfig_for(await manifests.token(admin), "scheduler")
         scheduler = SchedulerProcess(between.kubeconfig(direct), folder, CONFIGURATION)
         settings = {"readingInterval": "1s", "reconcileInterval": "30s"} | plugin
@@ -148,7 +151,7 @@ LOGGED_WITHIN_S: Final = 10.0
 @pytest.fixture(scope="module")
 def node(node_ready: None) -> Iterator[LocalNode]:
     del node_ready
-    with ControlPlane(audited=ACCOUNTS, streamed_lists=False) as own, LocalNode(own, "n8") as started:
+    with ControlPlane(audited=ACCOUNTS, streamed_lists=False, pod_groups=True) as own, LocalNode(own, "n8") as started:
         yield started
 
 
@@ -237,8 +240,7 @@ async def test_every_right_is_used_and_none_is_missing(
         if long:
             await evicts(site)
         await tells_of_a_card(site)
-        expected = {right for right in rights if long or not is_of_series(right)}
-        left = await all_used(site, {right for right in expected if right.resource != "podgroups"})  # not served here
+        left = await all_used(site, {right for right in rights if long or not is_of_series(right)})
         answered = site.answered()
 
     print(f"{len(rights)} rights, {len(answered)} requests")  # noqa: T201 - the figures

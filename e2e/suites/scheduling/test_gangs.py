@@ -31,7 +31,7 @@ async def test_a_gang_waits_for_its_last_card(site: GpuSite) -> None:
     (message,) = {condition(pod)["message"] for pod in waiting}
     assert message.startswith(
         "0/1 nodes are available: 1 Insufficient GPU memory on one card: wants 16, most free 0 (of 16). "
-        "Gang train needs 3 pods at once: pod p"
+        "Gang train needs 3 pods at once: 2 fit, then pod p"
     )
 
     await site.nodes(b=[16])

@@ -185,8 +185,9 @@ async def cluster_view(
             if not left_out(one, error):
                 raise unreadable(one, error) from error
             of.leave_out(one.kind.name)
-    # What is known of gangs is settled as before a decision.
-    of.reading.engine.queue.settle_gangs(0.0)
+    queue = of.reading.engine.queue
+    while queue.gangs.has_changed:  # as before a decision
+        queue.settle_gangs(0.0)
     return of
 
 

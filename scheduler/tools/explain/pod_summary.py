@@ -76,8 +76,10 @@ def explain(reading: ClusterSnapshot, pod: Pod, node: str = "", mistaken: tuple[
         words.append(sentence(forgotten(pod.scheduler_name, ours_is)))
         pod = replace(pod, scheduler_name=ours_is)
     gate = engine.queue.gate(pod.key.uid) if pod.key.uid in engine.queue else ""
-    if gate:
+    if gate and pod.gates:
         words.append(f"It is gated and is not scheduled until the gate is removed: {gate}.")
+    elif gate:
+        words.append(f"It is held: {gate}.")
     if pod.gang is not None and engine.queue.gangs.standing(pod) is Standing.TOGETHER:
         gang = f"pods of {pod.gang.key}, at least {engine.queue.gangs.minimum(pod.gang.key)} in all"
         words.append(f"It starts together with other {gang}. This answer is about this pod alone.")

@@ -91,7 +91,6 @@ class Stream:
             if now_s() >= sums_due_s:
                 sums_due_s = now_s() + _SUMS_EVERY_S
                 yield Now(problem=self._problem())
-                self._engine.queue.flush(now_s())  # opens the gates of gangs that are complete
                 yield waiting(self._engine.queue, now_s())
             await asyncio.sleep(_EVERY_S)
 

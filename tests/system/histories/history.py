@@ -314,9 +314,8 @@ class History(RuleBasedStateMachine):
         assert views(profile, engine.tables) == views(profile, knows_nothing_yet.tables)
         waits_for_time = {str(e.pod.key) for e in engine.queue if e.state is PodState.BACKING_OFF}
         asleep = [place for place in places_left(knows_nothing_yet) if place.split()[0] not in waits_for_time]
-        assert not asleep, f"after {SETTLED_AFTER_S:g} s {asleep} would be possible"
-        # After refusals by a policy a pod is tried again within five minutes. What could not be written is written at
-        # the next attempt, which a pod that nothing can help makes seldom.
+        assert not asleep, f"{asleep} would be possible"
+        # After refusals by a policy a pod is tried again within five minutes; so is what could not be written.
         self.pass_time(LEFTOVER_S)
         assert places_left(self.fresh()) == []
         for pod in self.pods(assigned=False, ours=True):
@@ -338,7 +337,7 @@ class History(RuleBasedStateMachine):
         for plan in list(self.plans.values())[:1]:
             self.world.nodes.patch(plan.name, unschedulable=True)
         process = self.process
-        # That a reservation expires is a change, too; each further one lasts twice as long.
+        # A reservation that expires is a change, too; each further one lasts twice as long.
         version = -1
         while version != process.engine.nominations.version:
             version = process.engine.nominations.version
