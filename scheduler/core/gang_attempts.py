@@ -120,7 +120,7 @@ class GangAttempts(Work):
     def _transaction(self, key: GangKey, pods: Sequence[Entry], began_s: float) -> _Steps:
         pods = sorted(pods, key=_size, reverse=True)  # equal ones keep their order
         minimum, told = self._gangs.minimum(key), None
-        alike, changed = len({id(entry.pod.template) for entry in pods}) <= 1, True
+        alike = len({id(entry.pod.template) for entry in pods}) <= 1
         for order in (pods,) if alike else (pods, pods[::-1]):
             placed: _Placed = []
             no_fit = yield from self._place(key, minimum, order, placed)
@@ -129,11 +129,10 @@ class GangAttempts(Work):
                 self._queue.gang_tried(key, self._now_s, 0.0, failed=False)
                 yield from self._bind(placed)
                 return
-            changed = no_fit is None or not stand
             if no_fit is not None:
                 told = told or (no_fit[0], _reason(key, minimum, no_fit[1], len(placed)))
             yield from self._undo(placed)
-        self._queue.gang_tried(key, self._now_s, self._now_s - began_s, failed=True, again=changed)
+        self._queue.gang_tried(key, self._now_s, self._now_s - began_s, failed=True)
         if told is not None:
             self._messages.failed(key, told[1])
             yield (Unschedulable(told[0].pod, told[1], told[0].attempts),)

@@ -233,11 +233,12 @@ class Gangs:
         waiting = (entry for entry in found.pods if entry.state is PodState.GATHERED or entry is found.leader)
         return [*islice(waiting, MOST_TOGETHER)]
 
-    def tried(self, key: GangKey, now_s: float, took_s: float, *, failed: bool, again: bool = False) -> Entry | None:
-        """Record an attempt; see `PodsByState.gang_tried`. Return its leader if that was not taken."""
-        sleeps, self._attempted = failed and not again, None
-        if not sleeps:
-            self._changed[key] = None
+    def tried(self, key: GangKey, now_s: float, took_s: float, *, failed: bool) -> Entry | None:
+        """Record an attempt. Return its leader if that was not taken; the caller gathers it.
+
+        A failed gang sleeps even if it changed meanwhile: its next settlement wakes it. took_s: seconds of the attempt.
+        """
+        self._attempted = None
         found = self._gangs[key]
         leader = found.leader
         self._end_lead(key, found)
@@ -246,8 +247,9 @@ class Gangs:
         self._due.discard(key)
         if failed:
             self._rests_until_s = now_s + took_s
-        if sleeps:
             self.asleep[key] = None
+        else:
+            self._changed[key] = None
         self._forget_if_empty(key, found)
         return leader
 

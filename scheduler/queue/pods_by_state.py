@@ -129,9 +129,9 @@ class PodsByState:
             self.gangs.join(entry)
             self._gather(entry, now_s)
 
-    def gang_tried(self, key: GangKey, now_s: float, took_s: float, *, failed: bool, again: bool = False) -> None:
-        """Record an attempt of a gang. again: it is worth another one even if nothing happens."""
-        leader = self.gangs.tried(key, now_s, took_s, failed=failed, again=again)
+    def gang_tried(self, key: GangKey, now_s: float, took_s: float, *, failed: bool) -> None:
+        """Record an attempt of a gang, which took `took_s`."""
+        leader = self.gangs.tried(key, now_s, took_s, failed=failed)
         if leader is not None:
             self._leave(leader)
             self._gather(leader, now_s)

@@ -225,12 +225,78 @@ def test_a_pod_does_not_wait_behind_all_gangs_that_do_not_fit() -> None:
     built = site(a=1)
     for number in range(50):
         come(built, *(member(f"g{number}-{each}", f"g{number}", minimum=2) for each in range(2)))
-    come(built, pod("single", 8))
-    for steps in range(60):
-        step = built.step(steps / 1000, NOW_NS)
+    assert placed(built) == set()
+    # An event that may help any of them.
+    built.node_changed(wire_node("b", [4]))
+    come(built, pod("single", 8), now_s=10.0)
+    for steps in range(40):
+        step = built.step(10.0 + steps / 1000, NOW_NS)
         if step is not None and any(isinstance(one, Bind) for one in step.effects):
             return
     pytest.fail("the single pod waits behind the gangs")
+
+
+def test_a_gang_that_placed_some_pods_in_an_attempt_does_not_pass_an_older_one() -> None:
+    built = site(a=1)
+    come(built, *(member(f"y{number}", "y", minimum=2, units=32) for number in range(2)))
+    assert placed(built) == set()
+    come(built, *(member(f"z{number}", "z", minimum=2) for number in range(2)))
+    assert placed(built, 5.0) == set()
+    built.node_changed(wire_node("b", [32, 32]))
+    assert placed(built, 20.0) == {"y0", "y1"}
+
+
+def test_a_node_that_goes_while_a_gang_is_placed_undoes_it() -> None:
+    built = site(a=1, b=1)
+    come(built, member("p0", minimum=2), member("p1", minimum=2))
+    while len(list(built.tables.records())) < 2:
+        built.step(0.0, NOW_NS)
+    built.node_gone("b")
+    assert placed(built) == set()
+    assert list(built.tables.records()) == []
+    built.node_changed(wire_node("b", [16]))
+    assert placed(built, 2.0) == {"p0", "p1"}
+
+
+def test_events_do_not_shorten_the_back_off_of_a_gang() -> None:
+    built = site(a=2)
+    come(built, *(member(f"p{number}", minimum=3) for number in range(3)))
+    attempts = 0
+    for tenth in range(100):
+        built.node_changed(wire_node("b", [8], labels={"at": str(tenth)}))
+        told = (one for one in effects(built, tenth / 10) if isinstance(one, Unschedulable))
+        attempts += sum(one.attempt is not None for one in told)
+    assert 3 <= attempts <= 5
+
+
+class Outlet:
+    """An outlet that takes no Bindings of one namespace."""
+
+    may_place = True
+
+    def may_bind(self, namespace: str) -> bool:
+        return namespace != "default"
+
+    def failing(self, namespace: str) -> str:
+        return "" if self.may_bind(namespace) else "failures"
+
+
+def test_a_gang_whose_namespace_fails_does_not_hold_up_others() -> None:
+    built = site(a=2)
+    built.into(Outlet())
+    annotations = member("p0", minimum=2).annotations
+    come(built, *(member(f"p{number}", minimum=2) for number in range(2)))
+    list(effects(built))
+    come(built, *(pod(f"q{number}", 16, namespace="other", annotations=annotations) for number in range(2)))
+    assert placed(built) == {"q0", "q1"}
+
+
+def test_of_a_large_gang_that_is_held_now_no_pod_goes_alone() -> None:
+    """Its pods move to their new state in several steps."""
+    built = site(a=2)
+    come(built, *(member(f"p{number}", minimum=1) for number in range(1200)))
+    come(built, member("of another priority", minimum=400, priority=-5))
+    assert placed(built) == set()
 
 
 def test_different_pods_are_tried_in_both_orders() -> None:
